@@ -9,6 +9,7 @@ const DRIVE = "src/toolkit/saga/drive.ts";
 const SAGAS = "src/toolkit/saga/sagas.ts";
 const RULES_TEST = "src/toolkit/rules/saga.test.ts";
 const TEST = "test/saga/saga.test.ts";
+const DEFINITIONS = "test/saga/definitions.test.ts";
 const DATABASES = "test/saga/databases.test.ts";
 
 export const sagaFaults: readonly Fault[] = [
@@ -181,5 +182,46 @@ export const sagaFaults: readonly Fault[] = [
       file: TEST,
       test: "SA10 a branch on its last attempt is not given up while it runs",
     },
+  },
+  {
+    name: "a process that wakes records on a saga that others found without its definition",
+    guarantee: "G53",
+    file: DRIVE,
+    find: `await postpone(shop, entry, data, "next");`,
+    replace: `await postpone(shop, entry, data, "same");`,
+    caughtBy: {
+      file: DEFINITIONS,
+      test: "SA1 SA8 a process that wakes records nothing on a saga that was found without its definition",
+    },
+  },
+  {
+    name: "a migration forgets what a step has left behind",
+    guarantee: "G53",
+    file: "src/toolkit/rules/saga-migration.ts",
+    find: `!dropped.includes(name) && hasLeftSomething(at)`,
+    replace: `dropped.includes(name) && hasLeftSomething(at)`,
+    caughtBy: {
+      file: "src/toolkit/rules/saga-migration.test.ts",
+      test: "forgets what a step may have left behind only if the migration says so",
+    },
+  },
+  {
+    name: "a search looks at every saga that sleeps",
+    guarantee: "G53",
+    file: SAGAS,
+    find: `const filter = { kind: SAGA_KIND, state: "running", isAbandoned: true, order: "due" } as const;`,
+    replace: `const filter = { kind: SAGA_KIND, state: "running", order: "due" } as const;`,
+    caughtBy: {
+      file: TEST,
+      test: "a search costs as many calls of the ledger, however many sagas sleep",
+    },
+  },
+  {
+    name: "sagas that sleep hide one that is stuck",
+    guarantee: "G53",
+    file: "src/toolkit/saga/operating.ts",
+    find: `  stuck: ["failed", "running"],`,
+    replace: `  stuck: ["running"],`,
+    caughtBy: { file: TEST, test: "SA6 one that is stuck is listed, however many sleep" },
   },
 ];

@@ -216,13 +216,32 @@ export async function travels(): Promise<void> {
     sagas.in(tx).start(trip, identity, { at: new Date(), seats: 2 }),
   );
 }
-export const shipped = defineSaga<string, pg.PoolClient>("ship").tx("row", {
-  run: async ({ tx, input }) => {
-    same<typeof tx, pg.PoolClient>(true);
-    await tx.query("INSERT INTO t VALUES ($1)", [input]);
-    return { sent: true };
+// A definition that is exported has a declaration. What a migration returns has the type of the new input.
+export const voyage = defineSaga<{ readonly seats: number }, pg.PoolClient>("voyage", {
+  version: 2,
+  migrate: ({ version, input, results, states }) => {
+    same<typeof results, Readonly<Record<string, unknown>>>(true);
+    if (version < 2 && typeof input === "number") return { input: { seats: input } };
+    return states["hold"] === "done" ? { done: { hold: results["hold"] } } : undefined;
   },
-});
+})
+  .tx("hold", {
+    run: async ({ tx, input }) => {
+      same<typeof tx, pg.PoolClient>(true);
+      await tx.query("INSERT INTO t VALUES ($1)", [input.seats]);
+      return input.seats;
+    },
+    undo: ({ result }) => {
+      same<typeof result, number>(true);
+    },
+  })
+  .pivot("pay", { kind: "call", run: async ({ key, results }) => ({ key, held: results.hold }) });
+export const voyages = createSagas(postgresLedger(new pg.Pool()), [voyage]);
+export const paid = async () => {
+  const ended = await voyages.start(voyage, { scope: GLOBAL, key: "1" }, { seats: 2 });
+  return ended.state === "completed" ? ended.results.pay.held : undefined;
+};
+same<Awaited<ReturnType<typeof paid>>, number | undefined>(true);
 // Steps without transactions fit every ledger.
 export const plain: Saga<string, { readonly say: string }> = defineSaga<string>("plain").call(
   "say",

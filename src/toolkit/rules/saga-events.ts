@@ -187,7 +187,7 @@ function afterAnswer(
 }
 
 /** SA6: whether the pivot is done, or may be. */
-function isPastPivot(plan: SagaPlan, progress: SagaProgress): boolean {
+export function isPastPivot(plan: SagaPlan, progress: SagaProgress): boolean {
   return sagaSteps(plan).some(({ name, isPivot }) => {
     const at = isPivot ? sagaStep(progress, name) : undefined;
     return at?.state === "done" || (at?.state === "open" && at.isUnknown);

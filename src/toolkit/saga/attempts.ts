@@ -9,7 +9,6 @@ import { onAbort, unlessAborted } from "../../base/aborts.ts";
 import { backoffMs } from "../../base/backoff.ts";
 import { wordsOfError } from "../../base/error-words.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
-import { exactJson } from "../../base/exact-json.ts";
 import { failpoint } from "../../base/failpoint.ts";
 import type { Reconciled } from "../once/options.ts";
 import { remoteKey } from "../once/remote-key.ts";
@@ -18,28 +17,11 @@ import type { SagaEvent } from "../rules/saga-events.ts";
 import { type SagaFailure, sagaStep } from "../rules/saga-plan.ts";
 import type { SagaWork } from "./definition.ts";
 import type { HeldSaga } from "./held.ts";
-import { SAGA_FAILURE_CHARS_MAX, SAGA_MS_MAX, SAGA_RESULT_BYTES_MAX } from "./limits.ts";
+import { SAGA_FAILURE_CHARS_MAX, SAGA_MS_MAX } from "./limits.ts";
+import { jsonOf, parsed, resultsOf } from "./values.ts";
 import type { SagaContext, SagaTxContext } from "./work.ts";
 
 type Direction = "forward" | "undo";
-
-const encoder = new TextEncoder();
-
-/** The JSON of a value; undefined for undefined. Throws `invalid_request` if it cannot be kept as it is. */
-export function jsonOf(value: unknown, what = "result"): string | undefined {
-  if (value === undefined) return undefined;
-  const json = exactJson(value, what);
-  if (!("text" in json))
-    throw new HapaxError("invalid_request", `${json.path} ${json.problem}: it cannot be kept`);
-  const bytes = encoder.encode(json.text).length;
-  if (bytes <= SAGA_RESULT_BYTES_MAX) return json.text;
-  const facts = `bytes=${bytes} max=${SAGA_RESULT_BYTES_MAX}`;
-  throw new HapaxError("invalid_request", `the ${what} is too large to be kept; ${facts}`);
-}
-
-export function parsed(json: string | undefined): unknown {
-  return json === undefined ? undefined : JSON.parse(json);
-}
 
 /** Does what is next. Returns when every task has settled. Throws if the saga is lost, or the database is away. */
 export async function runTasks<Tx>(
@@ -124,14 +106,9 @@ function sleepOf<Tx>(held: HeldSaga<Tx>, step: string): SagaEvent {
 function givenOf<Tx>(
   held: HeldSaga<Tx>,
 ): Pick<SagaContext<unknown, unknown>, "input" | "results" | "identity"> {
-  const { input, steps } = held.progress;
-  const results = Object.fromEntries(
-    Object.entries(steps)
-      .filter(([, { outcome }]) => outcome === "done")
-      .map(([name, { result }]) => [name, parsed(result)]),
-  );
-  const { scope, key } = held.ref;
-  return { input: parsed(input), results, identity: { scope, key } };
+  const { progress, ref } = held;
+  const identity = { scope: ref.scope, key: ref.key };
+  return { input: parsed(progress.input), results: resultsOf(progress), identity };
 }
 
 async function contextOf<Tx>(

@@ -8,6 +8,7 @@ import type { JsonOf } from "../../base/json-of.ts";
 import { Check } from "../once/check.ts";
 import type { SagaPlan, SagaStagePlan, SagaStepKind, SagaStepPlan } from "../rules/saga-plan.ts";
 import * as limits from "./limits.ts";
+import type { SagaMigrate } from "./migration.ts";
 import type {
   SagaCallStep,
   SagaCallWork,
@@ -22,11 +23,16 @@ import type {
 } from "./work.ts";
 
 /** Options of a definition. All are optional. */
-export interface SagaDefinitionOptions {
+export interface SagaDefinitionOptions<Input> {
   /** Raise it with each change of steps, and keep the old definition registered until its sagas have ended. Default 1. */
   readonly version?: number;
   /** How long the outcome of a `probe` step may stay unknown before the saga is stuck, in milliseconds. Default one day. */
   readonly deadlineMs?: number;
+  /**
+   * Says how a saga goes on that was started with older steps, which are not registered any more. Default: it is stuck
+   * (`definition_changed`) until a process with the old definition takes it up.
+   */
+  readonly migrate?: SagaMigrate<Input>;
 }
 
 type With<Results, Name extends string, Value> = {
@@ -49,6 +55,8 @@ export interface SagaDefinition<Tx> {
   readonly outline: string;
   readonly plan: SagaPlan;
   readonly works: ReadonlyMap<string, SagaWork<Tx>>;
+  /** For sagas of older versions. */
+  readonly migrate?: SagaMigrate<unknown>;
 }
 
 type Loose = SagaContext<unknown, unknown>;
@@ -168,15 +176,19 @@ export interface SagaGroup<Input, Results, Tx, Added> {
  */
 export function defineSaga<Input, Tx = unknown>(
   name: string,
-  options: SagaDefinitionOptions = {},
+  options: SagaDefinitionOptions<Input> = {},
 ): Saga<Input, Record<never, never>, Tx> {
   const check = new Check();
   checkName(check, "the name of a saga", name);
   const version = check.whole("version", options.version, 1, 1, Number.MAX_SAFE_INTEGER);
   const { SAGA_DEADLINE_MS_DEFAULT: fallback, SAGA_MS_MAX } = limits;
   const deadlineMs = check.whole("deadlineMs", options.deadlineMs, fallback, 1, SAGA_MS_MAX);
+  const { migrate } = options;
+  if (migrate !== undefined && typeof migrate !== "function")
+    check.problem("migrate is not a function");
   check.end();
-  return sagaOf<Input, Record<never, never>, Tx>({ name, version, deadlineMs, stages: [] });
+  const parts = { name, version, deadlineMs, stages: [], ...(migrate && { migrate }) };
+  return sagaOf<Input, Record<never, never>, Tx>(parts);
 }
 
 interface Stage<Tx> {
@@ -189,6 +201,7 @@ interface Parts<Tx> {
   readonly version: number;
   readonly deadlineMs: number;
   readonly stages: readonly Stage<Tx>[];
+  readonly migrate?: SagaMigrate<unknown>;
 }
 
 function sagaOf<Input, Results, Tx>(parts: Parts<Tx>): Saga<Input, Results, Tx> {
@@ -345,7 +358,8 @@ function checkStages<Tx>(
   check.end();
 }
 
-function definitionOf<Tx>({ name, version, deadlineMs, stages }: Parts<Tx>): SagaDefinition<Tx> {
+function definitionOf<Tx>(parts: Parts<Tx>): SagaDefinition<Tx> {
+  const { name, version, deadlineMs, stages, migrate } = parts;
   const plans: readonly SagaStagePlan[] = stages.map(({ group, works }) => ({
     group,
     steps: works.map(({ plan }) => plan),
@@ -357,6 +371,7 @@ function definitionOf<Tx>({ name, version, deadlineMs, stages }: Parts<Tx>): Sag
     outline: plans.map(outlineOf).join("; "),
     plan: { stages: plans, deadlineMs },
     works,
+    ...(migrate && { migrate }),
   };
 }
 

@@ -1,7 +1,8 @@
 /**
  * Takes hold of sagas, and drives each as far as it goes: to its end, to where it is stuck, or to a wait.
  *
- *   - SA8: a saga goes on only with a definition of its own outline; one that is not here is left to a process that has it;
+ *   - SA8: a saga goes on only with a definition of its own outline, or a newer one that migrates it; one that is not here is
+ *     left to a process that has it;
  *   - a process that ends while a `tx` step is next counts as an attempt of that step: it may be what ends it.
  */
 
@@ -17,6 +18,7 @@ import { runTasks } from "./attempts.ts";
 import type { SagaDefinition } from "./definition.ts";
 import { HeldSaga, type SagaReading, type SagaShop } from "./held.ts";
 import { SAGA_HELD_WAIT_MS, SAGA_LATER_MS } from "./limits.ts";
+import { migrateSaga } from "./migration.ts";
 import { decodeSaga, encodeSaga } from "./record.ts";
 
 /** The definitions of this process, by name. */
@@ -129,14 +131,15 @@ export async function takeSaga<Tx>(
 ): Promise<HeldSaga<Tx> | undefined> {
   const { place } = entry;
   const found = decodeSaga(entry.data);
-  const definition = definitionFor(definitions, found.saga, found.digest);
-  if (definition === undefined) {
-    await leaveForOthers(shop, definitions, entry, found);
+  const nowMs = Math.max(0, Math.floor(entry.ageMs));
+  const fitting = fit(definitions, found, nowMs);
+  if (fitting.definition === undefined) {
+    await leaveForOthers(shop, entry, found, fitting.why);
     return undefined;
   }
-  const { waiting: wait, stuck, ...rested } = found;
+  const { definition } = fitting;
+  const { waiting: wait, stuck, ...rested } = fitting.progress;
   const free = stuck?.reason === "definition_changed" ? rested : { ...rested, stuck };
-  const nowMs = Math.max(0, Math.floor(entry.ageMs));
   const progress = wait === undefined ? afterLoss(definition.plan, free, nowMs) : free;
   const startedMs = shop.tools.clock.steadyMs();
   const attempts = entry.attempts + 1;
@@ -180,24 +183,50 @@ function afterLoss(plan: SagaPlan, found: SagaProgress, nowMs: number): SagaProg
   return applySagaEvent(plan, progress, { kind: "lost", step: lost.step }, nowMs);
 }
 
+/** The definition that a saga goes on with, or why it does not. `why` undefined: this process knows only older ones. */
+type Fitting<Tx> =
+  | { readonly definition: SagaDefinition<Tx>; readonly progress: SagaProgress }
+  | { readonly definition?: undefined; readonly why: string | undefined };
+
+/** SA8: the definition of its outline; else the newest one, if that is newer than the saga and migrates it. */
+function fit<Tx>(
+  definitions: SagaDefinitions<Tx>,
+  progress: SagaProgress,
+  nowMs: number,
+): Fitting<Tx> {
+  const { saga, digest, version } = progress;
+  const same = definitionFor(definitions, saga, digest);
+  if (same !== undefined) return { definition: same, progress };
+  const [newest] = (definitions.get(saga) ?? []).toSorted(
+    (one, other) => other.version - one.version,
+  );
+  if (newest === undefined || newest.version < version) return { why: undefined };
+  const why = `no definition here has the steps of version ${version}`;
+  if (newest.migrate === undefined || newest.version === version) return { why };
+  const migration = migrateSaga(newest, progress, nowMs);
+  if (migration.kind === "refused")
+    return { why: `${why}, and version ${newest.version} does not take it: ${migration.why}` };
+  return { definition: newest, progress: migration.progress };
+}
+
 /**
- * SA8: no definition here has its outline. If this process has a definition that is as new or newer, the steps were changed:
- * operators can see that. Either way another process may have it, so it stays due, after a while.
+ * SA8: if this process has a definition that is as new or newer, the steps were changed, and operators can see that. Either
+ * way another process may have it, so it stays due, after a while.
  */
 async function leaveForOthers<Tx>(
   shop: SagaShop<Tx>,
-  definitions: SagaDefinitions<Tx>,
   entry: PlacedEntry,
   progress: SagaProgress,
+  why: string | undefined,
 ): Promise<void> {
-  const newest = Math.max(0, ...(definitions.get(progress.saga) ?? []).map((one) => one.version));
-  const isChanged = newest >= progress.version;
-  const message = `no definition here has the steps of version ${progress.version}`;
-  const stuck = { reason: "definition_changed", message } as const;
-  const known = isChanged
-    ? encodeSaga({ ...progress, stuck, waiting: { for: "definition" } })
-    : entry.data;
-  await postpone(shop, entry, known);
+  if (why === undefined) {
+    await postpone(shop, entry, entry.data);
+    return;
+  }
+  const stuck = { reason: "definition_changed", message: why } as const;
+  const data = encodeSaga({ ...progress, stuck, waiting: { for: "definition" } });
+  // With a new token: a process that wakes and has the definition must not record on top of it.
+  await postpone(shop, entry, data, "next");
 }
 
 /** Lets a saga be due later, so that those behind it get their turn. */
@@ -205,13 +234,14 @@ export async function postpone<Tx>(
   { ledger }: SagaShop<Tx>,
   { place, token, revision, attempts }: Entry & { readonly place: Place },
   data: Uint8Array | undefined,
+  after: "same" | "next" = "same",
 ): Promise<void> {
   await ledger.entries.put(
     place,
     { kind: "unchanged", token, revision },
     {
       state: "running",
-      token: "same",
+      token: after,
       attempts,
       leaseMs: SAGA_LATER_MS,
       keepMs: undefined,

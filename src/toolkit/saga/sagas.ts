@@ -21,7 +21,6 @@ import * as onceLimits from "../once/limits.ts";
 import { growingPauses } from "../once/pauses.ts";
 import { canonicalText } from "../rules/canonical-json.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
-import { jsonOf } from "./attempts.ts";
 import type { JoinedSagas, Sagas, SagasOptions, SagaStartOptions } from "./contract.ts";
 import type { Saga, SagaDefinition } from "./definition.ts";
 import {
@@ -47,6 +46,7 @@ import {
   signalSaga,
 } from "./operating.ts";
 import { placeOfSaga, SAGA_KIND, type SagaRef } from "./record.ts";
+import { jsonOf } from "./values.ts";
 import { type SagaStatus, type SagaView, statusOf } from "./view.ts";
 
 /**

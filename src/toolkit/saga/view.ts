@@ -8,8 +8,8 @@ import type {
   SagaStepProgress,
   SagaStuck,
 } from "../rules/saga-plan.ts";
-import { parsed } from "./attempts.ts";
 import { decodeSaga, refOfPlace, type SagaRef } from "./record.ts";
+import { resultsOf } from "./values.ts";
 
 /**
  * Where a saga is. `sleeping`: it waits, and no process holds it. `completed`: all steps are done. `undone`: what was done is
@@ -101,11 +101,7 @@ export function statusOf<Results>(
   isDuplicate: boolean,
 ): SagaStatus<Results> {
   const progress = decodeSaga(entry.data);
-  const results = Object.fromEntries(
-    Object.entries(progress.steps)
-      .filter(([, { outcome }]) => outcome === "done")
-      .map(([name, { result }]) => [name, parsed(result)]),
-  );
+  const results = resultsOf(progress);
   const view = viewOfProgress(refOfPlace(place), entry, progress);
   // The definition that the saga was started with says which results a completed one has.
   return { ...view, isDuplicate, results } as SagaStatus<Results>;

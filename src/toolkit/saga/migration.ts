@@ -1,0 +1,72 @@
+/** What users write so that a saga goes on with other steps (SA8), and how it is asked. */
+
+import { wordsOfError } from "../../base/error-words.ts";
+import type { SagaProgress, SagaStepProgress } from "../rules/saga-plan.ts";
+import {
+  decideMigration,
+  type SagaMigrationDecision,
+  type SagaMove,
+} from "../rules/saga-migration.ts";
+import type { SagaDefinition } from "./definition.ts";
+import { SAGA_FAILURE_CHARS_MAX } from "./limits.ts";
+import { jsonOf, parsed, resultsOf } from "./values.ts";
+
+/** A saga that was started with older steps. */
+export interface SagaBefore {
+  /** The version that it was started with. */
+  readonly version: number;
+  readonly input: unknown;
+  /** Of the steps that are done, by name. */
+  readonly results: Readonly<Record<string, unknown>>;
+  /** The states of the steps that have begun, by name. */
+  readonly states: Readonly<Record<string, SagaStepProgress["state"]>>;
+}
+
+/** What becomes of it. All members are optional: steps keep their progress under their names. */
+export interface SagaMigration<Input> {
+  /** The input that the new steps get. Default: what the saga was started with. */
+  readonly input?: Input;
+  /** Steps that are new and not to be run in this saga, with the results that later steps get. */
+  readonly done?: Readonly<Record<string, unknown>>;
+  /** Steps that are gone although they may have left something behind. Nothing will undo it. */
+  readonly dropped?: readonly string[];
+}
+
+/** Returns undefined, or throws, if the saga cannot go on: then it is stuck. It is called again after a crash. */
+export type SagaMigrate<Input> = (before: SagaBefore) => SagaMigration<Input> | undefined;
+
+/** Asks a definition how an older saga goes on with it. */
+export function migrateSaga<Tx>(
+  target: SagaDefinition<Tx>,
+  progress: SagaProgress,
+  atMs: number,
+): SagaMigrationDecision {
+  try {
+    const move = target.migrate?.(beforeOf(progress));
+    if (move === undefined) return { kind: "refused", why: "its migrate has no answer" };
+    return decideMigration(progress, target, moveOf(move), atMs);
+  } catch (error) {
+    const { name, message } = wordsOfError(error, SAGA_FAILURE_CHARS_MAX);
+    return { kind: "refused", why: `its migrate has thrown ${name}: ${message}` };
+  }
+}
+
+function beforeOf(progress: SagaProgress): SagaBefore {
+  const { version, input, steps } = progress;
+  const states = Object.entries(steps).map(([name, { state }]) => [name, state] as const);
+  return {
+    version,
+    input: parsed(input),
+    results: resultsOf(progress),
+    states: Object.fromEntries(states),
+  };
+}
+
+function moveOf(move: SagaMigration<unknown>): SagaMove {
+  const { done = {}, dropped = [] } = move;
+  return {
+    ...("input" in move ? { input: { json: jsonOf(move.input, "input") } } : {}),
+    done: new Map(Object.entries(done).map(([name, result]) => [name, jsonOf(result)])),
+    dropped,
+  };
+}
