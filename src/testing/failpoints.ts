@@ -94,6 +94,10 @@ export const FAILPOINTS = [
   "window.pruned",
   /** A segment is marked as removed, and its entries are still there. */
   "window.gone",
+  /** An object is about to be sent to a store. */
+  "window.s3.sending",
+  /** The store has answered, and the window does not know it yet. */
+  "window.s3.answered",
   /** A file is on the disk, and has no name. */
   "window.file.written",
   /** A file has its name, and the folder is not synced. */

@@ -7,6 +7,9 @@ const RULES_TEST = "src/toolkit/rules/window.test.ts";
 const SNAPSHOT_TEST = "src/toolkit/rules/window-snapshot.test.ts";
 const WRITING = "test/window/writing.test.ts";
 const MODEL = "test/window/model.test.ts";
+const RESTORES = "test/window/restores.test.ts";
+const S3 = "test/window/s3.test.ts";
+const RECOVERY = "src/toolkit/window/recovery.ts";
 const LOG = "src/toolkit/window/object-log.ts";
 const BATCHES = "src/toolkit/window/batches.ts";
 const WINDOW = "src/toolkit/window/open-window.ts";
@@ -60,7 +63,7 @@ export const windowFaults: readonly Fault[] = [
     name: "what came until the fence is not read",
     guarantee: "G60",
     file: WINDOW,
-    find: "  await reader.catchUp();\n  requireLease(lease?.signal);\n  return new Window",
+    find: "  await reader.catchUp(signal);\n  signal?.throwIfAborted();\n  requireLease(lease?.signal);\n  return new Window",
     replace: "  requireLease(lease?.signal);\n  return new Window",
     caughtBy: {
       file: WRITING,
@@ -195,5 +198,65 @@ export const windowFaults: readonly Fault[] = [
       file: WRITING,
       test: "WD7 an unknown outcome is looked up before anything is sent again: late",
     },
+  },
+  {
+    name: "a snapshot counts though the log has lost its segment",
+    guarantee: "G60",
+    file: RECOVERY,
+    find: "if (segment >= first && (there === undefined ||",
+    replace: "if (segment >= first && there !== undefined && (segment < 0 ||",
+    caughtBy: {
+      file: RESTORES,
+      test: "WD4 G60 a log that was restored from any older copy never counts lost entries as stored",
+    },
+  },
+  {
+    name: "a snapshot of another log counts",
+    guarantee: "G60",
+    file: RECOVERY,
+    find: `if (writer !== "" && newest.writer !== writer)`,
+    replace: `if (writer === "none" && newest.writer !== writer)`,
+    caughtBy: {
+      file: RESTORES,
+      test: "WD4 G60 snapshots of another log are refused, and those of a log that was restored and went on",
+    },
+  },
+  {
+    name: "two logs share their snapshots",
+    guarantee: "G60",
+    file: "src/toolkit/window/snapshots.ts",
+    find: "!isSameBytes(await objects.get(own), bytes)",
+    replace: "!isSameBytes(bytes, bytes)",
+    caughtBy: {
+      file: RESTORES,
+      test: "WD4 two logs that share a place for snapshots do not get each other's",
+    },
+  },
+  {
+    name: "an opening that was given up fences the writer",
+    guarantee: "G60",
+    file: WINDOW,
+    find: "  // A caller that gave up must not fence the writer that works.\n  signal?.throwIfAborted();",
+    replace: "  // A caller that gave up must not fence the writer that works.",
+    caughtBy: {
+      file: S3,
+      test: "WD6 an opening that was given up does not fence the writer that works",
+    },
+  },
+  {
+    name: "a caller that may not see the log takes it for empty",
+    guarantee: "G60",
+    file: "src/toolkit/window/s3-objects.ts",
+    find: `["NoSuchKey", ""].includes(codeOf(answer))`,
+    replace: `codeOf(answer) !== ""`,
+    caughtBy: { file: S3, test: "a bucket that is not there is an error, and no empty log" },
+  },
+  {
+    name: "a secret is in an error",
+    guarantee: "G60",
+    file: "src/toolkit/window/s3-objects.ts",
+    find: "`${name} of the credentials is empty",
+    replace: "`${name}=${value} of the credentials is empty",
+    caughtBy: { file: S3, test: "credentials that cannot be sent are refused, and not shown" },
   },
 ];

@@ -4,7 +4,8 @@
  *   versitygw    `go install github.com/versity/versitygw/cmd/versitygw@latest`; checks signatures, honours If-None-Match
  *   moto_server  `pip install "moto[server]"`; does not check signatures, honours If-None-Match
  *
- * They are looked for on the path and in ~/go/bin, or where HAPAX_VERSITYGW and HAPAX_MOTO_SERVER say.
+ * They are looked for on the path and in ~/go/bin, or where HAPAX_VERSITYGW and HAPAX_MOTO_SERVER say. If one of these variables is
+ * set, its program must be there. moto_server is slow to start, and takes part if HAPAX_LONG=1.
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
@@ -14,7 +15,7 @@ import { homedir, tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import type { S3Options } from "../../src/toolkit/window.ts";
 
-const CREDENTIALS = { accessKeyId: "tester", secretAccessKey: "of-the-tests-alone" };
+export const CREDENTIALS = { accessKeyId: "tester", secretAccessKey: "of-the-tests-alone" };
 const BUCKET = "hapax-tests";
 
 export interface S3Server {
@@ -23,21 +24,29 @@ export interface S3Server {
   close(): void;
 }
 
+/** The program; undefined if this machine does not have it. Throws if it should be there and is not. */
 function found(program: string, variable: string): string | undefined {
+  const told = process.env[variable] ?? "";
+  if (told !== "" && !existsSync(told)) throw new Error(`${variable}=${told} is not there`);
   const folders = [...(process.env["PATH"] ?? "").split(delimiter), join(homedir(), "go", "bin")];
-  const places = [process.env[variable] ?? "", ...folders.map((folder) => join(folder, program))];
-  return places.find((place) => place !== "" && existsSync(place));
+  return [told, ...folders.map((folder) => join(folder, program))].find(
+    (place) => place !== "" && existsSync(place),
+  );
 }
 
-/** The servers that can be started, and why others cannot. */
+/** The servers, with a way to start those that this machine has. */
 export function realServers(): {
   readonly name: string;
   readonly start?: () => Promise<S3Server>;
 }[] {
   const versity = found("versitygw", "HAPAX_VERSITYGW");
+  const servers = [
+    { name: "versitygw", ...(versity === undefined ? {} : { start: () => startVersity(versity) }) },
+  ];
+  if (process.env["HAPAX_LONG"] !== "1") return servers;
   const moto = found("moto_server", "HAPAX_MOTO_SERVER");
   return [
-    { name: "versitygw", ...(versity === undefined ? {} : { start: () => startVersity(versity) }) },
+    ...servers,
     { name: "moto_server", ...(moto === undefined ? {} : { start: () => startMoto(moto) }) },
   ];
 }

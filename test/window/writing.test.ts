@@ -298,7 +298,7 @@ describe("over HTTP", () => {
     let calls = 0;
     store.hiddenMax = 4;
     const expected = new Map<string, string>();
-    for (let round = 0; round < 4; round += 1) {
+    for (let round = 0; round < 3; round += 1) {
       store.fate = () => "served";
       const log = objectLog(objects, { segmentEntriesMax: 7 });
       const window = await openWindow({ log, snapshots: objects, timeoutMs: 60_000 });
@@ -337,23 +337,6 @@ describe("over HTTP", () => {
     const memory = new MemoryObjects();
     memory.isIgnoringConditions = true;
     expect(await codeOf(open(memory))).toBe("unsupported");
-  });
-
-  test("a request that hangs ends in time, and its error has no secret", async () => {
-    const objects = s3Objects({
-      url: "http://stage.test/bucket",
-      timeoutMs: 20,
-      credentials: { accessKeyId: "AKID", secretAccessKey: "SECRET" },
-      fetch: (_, init) =>
-        new Promise((_resolve, reject) => {
-          init?.signal?.addEventListener("abort", () => reject(new Error("aborted")));
-        }),
-    });
-    const error: unknown = await objects
-      .create("a", bytesOf("x"))
-      .catch((thrown: unknown) => thrown);
-    expect(error).toMatchObject({ code: "unreachable" });
-    expect(String(error)).not.toContain("SECRET");
   });
 });
 

@@ -12,6 +12,7 @@ function sample(count: number): WindowState {
     const mark = new Uint32Array([id, id * 3, id * 5, id * 7, id * 11, 0xffff_ffff]);
     state.applyStored({ mark, segment: id >> 2, entry: (id * 5) % 97, atMs: 5_000 + id * 3 });
   }
+  state.writer = "who began it";
   state.watermarks.set(0, { segment: 0, entry: 3, start: 2, isSealed: true });
   state.watermarks.set(7, { segment: 7, entry: -1, start: 0, isSealed: false });
   return state;
@@ -20,12 +21,12 @@ function sample(count: number): WindowState {
 /** Everything that a window knows. */
 function contentOf(state: WindowState | undefined): unknown {
   if (state === undefined) return undefined;
-  const { keys, watermarks, newestMs, forgottenToMs } = state;
+  const { keys, watermarks, newestMs, forgottenToMs, writer } = state;
   const ids = Array.from({ length: state.size }, (_, at) => {
     const ordinal = keys.first + at;
     return [keys.markOf(ordinal), state.positionOf(ordinal), keys.timeOf(ordinal)];
   });
-  return { ids, watermarks: [...watermarks.values()], newestMs, forgottenToMs };
+  return { ids, watermarks: [...watermarks.values()], newestMs, forgottenToMs, writer };
 }
 
 describe("WD4 a snapshot", () => {

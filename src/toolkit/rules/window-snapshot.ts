@@ -6,6 +6,7 @@
  *   bytes   9 to 12  length of the rest, u32
  *   bytes  13 to 16  CRC-32 of the rest, u32
  *   the rest         durationMs, keysMax, time up to which ids were forgotten + 1, time of the newest entry;
+ *                    who began the last segment: length, UTF-16 units;
  *                    count of watermarks, then of each: segment, entry + 1, start, sealed (0 or 1);
  *                    count of ids, then of each: mark (24 bytes), segment and entry less those before (signed), time less
  *                    the time before
@@ -33,6 +34,8 @@ export function encodeWindow(state: WindowState): Uint8Array {
   rest.varint(state.bounds.keysMax);
   rest.varint(state.forgottenToMs + 1);
   rest.varint(state.newestMs);
+  rest.varint(state.writer.length);
+  for (let at = 0; at < state.writer.length; at += 1) rest.varint(state.writer.charCodeAt(at));
   rest.varint(state.watermarks.size);
   for (const { segment, entry, start, isSealed } of state.watermarks.values()) {
     rest.varint(segment);
@@ -98,6 +101,8 @@ function decoded(bytes: Uint8Array, bounds: WindowBounds): WindowState | undefin
   const state = new WindowState(bounds);
   state.applyForgotten(forgottenToMs);
   const newestMs = rest.varint();
+  const units = rest.varint();
+  for (let at = 0; at < units; at += 1) state.writer += String.fromCharCode(rest.varint());
   for (const watermark of decodeWatermarks(rest))
     state.watermarks.set(watermark.segment, watermark);
   decodeIds(rest, state);

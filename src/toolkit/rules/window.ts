@@ -99,6 +99,8 @@ export class WindowState {
   readonly keys = new KeyWindow();
   readonly watermarks = new Map<number, Watermark>();
   readonly pending = new Map<string, PendingId>();
+  /** Who began the last segment that was read; empty if the log does not say. */
+  writer = "";
   readonly #runs = new SegmentRuns();
   #newestMs = 0;
   #forgottenToMs = NEVER_MS;

@@ -3,6 +3,7 @@
  *
  *   - entries are stored with their ids and the time of their batch, and are read back with them;
  *   - entries of a segment have rising numbers, and a reader gets all of them in order;
+ *   - segments have rising numbers. A log may remove the oldest ones, and no others;
  *   - `open` fences: after it has resolved, no earlier writer can store anything. A writer that was fenced gets `fenced`;
  *   - a batch of a log with `positions: "client"` is stored whole or not at all, at the position that the window chose. A
  *     second call with the same position and batch is `stored` too;
@@ -35,6 +36,8 @@ export interface LogSegment {
   readonly isSealed: boolean;
   /** No entry of it is later, in log time. Undefined: not known. Lets a window pass over old segments. */
   readonly endedAtMs?: number | undefined;
+  /** Who began it: a text that no other writer has. Undefined: not known. Lets a window refuse the snapshots of another log. */
+  readonly writer?: string | undefined;
 }
 
 /** What a log has. */

@@ -10,9 +10,10 @@
  * heads, never by a list, which may be late.
  */
 
-import { utf8Of, decodeText } from "../../base/bytes.ts";
+import { decodeText, isSameBytes, utf8Of } from "../../base/bytes.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
+import { hexOf } from "../../base/hex.ts";
 import { Unreadable } from "../../base/packed.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import type { LogPosition } from "../rules/window.ts";
@@ -36,7 +37,10 @@ import type { WindowObjects } from "./objects.ts";
 
 /** Options of a log in objects. All are optional. */
 export interface ObjectLogOptions {
-  /** How many entries a segment may have before the next one begins. A segment is what `truncate` removes. Default 100,000. */
+  /**
+   * How many entries a segment may have before the next one begins, at most 1,000,000. A segment is what `truncate` removes.
+   * Default 100,000.
+   */
   readonly segmentEntriesMax?: number;
   /** Replaces the source of randomness, for tests. */
   readonly random?: Random;
@@ -85,7 +89,7 @@ type Head = Extract<LogObject, { readonly kind: "head" }>;
 export function objectLog(objects: WindowObjects, options: ObjectLogOptions = {}): ObjectLog {
   const check = new Check();
   const { segmentEntriesMax, random = systemRandom } = options;
-  const entriesMax = check.whole("segmentEntriesMax", segmentEntriesMax, 100_000, 1, 1e11);
+  const entriesMax = check.whole("segmentEntriesMax", segmentEntriesMax, 100_000, 1, 1_000_000);
   check.end();
   return new Log(objects, entriesMax, random);
 }
@@ -109,7 +113,13 @@ class Log implements ObjectLog {
     const numbers = Array.from({ length: Math.max(0, last + 1 - first) }, (_, at) => first + at);
     const heads = await this.#heads(numbers.concat(last + 1));
     const segments = numbers.map((segment, at): LogSegment => {
-      return { segment, isSealed: segment < last, endedAtMs: heads[at + 1]?.atMs };
+      const nonce = heads[at]?.nonce;
+      return {
+        segment,
+        isSealed: segment < last,
+        endedAtMs: heads[at + 1]?.atMs,
+        writer: nonce && hexOf(nonce),
+      };
     });
     const gone = first === 0 ? undefined : await this.#get(first - 1, "gone");
     return { segments, removedToMs: gone?.kind === "gone" ? gone.toMs : undefined };
@@ -295,8 +305,7 @@ async function createObject(
   bytes: Uint8Array,
 ): Promise<boolean> {
   if ((await objects.create(name, bytes)) === "stored") return true;
-  const there = await objects.get(name);
-  return there?.length === bytes.length && there.every((byte, at) => byte === bytes[at]);
+  return isSameBytes(await objects.get(name), bytes);
 }
 
 async function getObject(objects: WindowObjects, name: string): Promise<LogObject | undefined> {

@@ -7,6 +7,9 @@
  *   - `get` finds what `create` has confirmed. `list` may be late: it may leave out new names and show removed ones.
  */
 
+/** The most names of a list. A segment of a log has fewer objects, and there are few snapshots. */
+export const LISTED_MAX = 1_100_000;
+
 /** A store of objects. Names consist of lower-case letters, digits, `-` and `/`. */
 export interface WindowObjects {
   /** Writes an object, unless there is one of this name. */

@@ -52,6 +52,7 @@ export interface DedupWindow extends AsyncDisposable {
   /**
    * Stores the bytes under the id, unless the id is stored. Resolves when the entry is durable. `sentAtMs` is the time of the first
    * attempt, by the sender's clock; ids that are UUIDv7 or ULID carry it. Without an id the entry is stored each time.
+   * Calls that do not wait for each other have no order.
    *
    * Throws `unreachable` if the outcome is not known in time: write again under the same id. Throws `key_reused` if the id has other
    * bytes, `key_expired` if it may be forgotten, `too_many` if `onFull` is `refuse`, `lease_lost` if another writer has the log, and
@@ -98,9 +99,16 @@ const LABELS = { primitive: "window" };
  */
 export async function openWindow(options: WindowOptions): Promise<DedupWindow> {
   const resolved = resolveWindow(options);
-  const { log, snapshots, writer: lease } = options;
+  options.signal?.throwIfAborted();
+  return await unlessAborted(opened(options, resolved), options.signal);
+}
+
+async function opened(options: WindowOptions, resolved: ResolvedWindow): Promise<DedupWindow> {
+  const { log, snapshots, writer: lease, signal } = options;
   const reader = await WindowReader.begin(log, snapshots, resolved, resolved.digest);
-  await reader.catchUp();
+  await reader.catchUp(signal);
+  // A caller that gave up must not fence the writer that works.
+  signal?.throwIfAborted();
   requireLease(lease?.signal);
   const { readTo } = reader;
   const writer = { token: lease?.token, readTo, newestMs: reader.state.newestMs };
@@ -108,7 +116,8 @@ export async function openWindow(options: WindowOptions): Promise<DedupWindow> {
     log.positions === "client"
       ? { positions: "client", writer: await log.open(writer) }
       : { positions: "log", writer: await log.open(writer) };
-  await reader.catchUp();
+  await reader.catchUp(signal);
+  signal?.throwIfAborted();
   requireLease(lease?.signal);
   return new Window(options, resolved, reader, open);
 }
@@ -391,9 +400,16 @@ class Window implements DedupWindow {
     );
     this.#batches.stop(closed);
     signal?.removeEventListener("abort", this.#onLeaseLost);
-    await this.#saving?.catch(() => undefined);
-    if (this.#newIds > 0 && this.#ended === closed) await this.#save().catch(() => undefined);
+    // A snapshot is worth a wait, and no more: without it the next writer reads more of the log.
+    await this.#inTime(this.#lastSnapshot(closed), undefined, "the store does not answer").catch(
+      () => undefined,
+    );
     this.#cancelTimer?.();
+  }
+
+  async #lastSnapshot(closed: Error): Promise<void> {
+    await this.#saving?.catch(() => undefined);
+    if (this.#newIds > 0 && this.#ended === closed) await this.#save();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

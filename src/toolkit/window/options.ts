@@ -56,6 +56,8 @@ export interface WindowOptions {
   readonly clock?: Clock;
   /** Replaces the source of randomness, for tests. */
   readonly random?: Random;
+  /** Ends `openWindow` early, if it aborts before the window is open. It does nothing to a window that is open. */
+  readonly signal?: AbortSignal;
 }
 
 export interface ResolvedWindow extends WindowBounds {

@@ -32,10 +32,10 @@ export async function markOfEntry(digest: Digest, id: string, bytes: Uint8Array)
 
 /** Reads a log into a window. */
 export class WindowReader {
-  readonly state: WindowState;
-  readonly hasSnapshot: boolean;
   readonly #log: WindowLog;
   readonly #digest: Digest;
+  #state: WindowState;
+  #hasSnapshot: boolean;
   /** Segments whose watermark is from the snapshot: the log must still have its entry. */
   readonly #unproven: Set<number>;
   /** Log time of the snapshot. */
@@ -43,8 +43,8 @@ export class WindowReader {
   #entries = 0;
 
   private constructor(state: WindowState, hasSnapshot: boolean, log: WindowLog, digest: Digest) {
-    this.state = state;
-    this.hasSnapshot = hasSnapshot;
+    this.#state = state;
+    this.#hasSnapshot = hasSnapshot;
     this.#log = log;
     this.#digest = digest;
     this.#unproven = new Set(state.watermarks.keys());
@@ -62,8 +62,12 @@ export class WindowReader {
     return new WindowReader(state, found !== undefined, log, digest);
   }
 
+  get state(): WindowState {
+    return this.#state;
+  }
+
   get report(): WindowRecovery {
-    return { hasSnapshot: this.hasSnapshot, entries: this.#entries };
+    return { hasSnapshot: this.#hasSnapshot, entries: this.#entries };
   }
 
   /** Where reading has ended, by segment. */
@@ -77,8 +81,9 @@ export class WindowReader {
   }
 
   /** Reads everything that the log has by now. */
-  async catchUp(): Promise<void> {
+  async catchUp(signal?: AbortSignal): Promise<void> {
     const { segments, removedToMs } = await this.#log.extent();
+    if (this.#log.isOrdered) this.#prove(segments);
     const { state } = this;
     const known = new Set(segments.map(({ segment }) => segment));
     for (const segment of state.watermarks.keys())
@@ -86,16 +91,45 @@ export class WindowReader {
     // What was removed after the snapshot may have had any id.
     if (removedToMs !== undefined && removedToMs >= this.#snapshotMs)
       state.applyForgotten(removedToMs);
-    const open = segments.filter((segment) => this.#isToBeRead(segment, segments));
-    if (this.#log.isOrdered) for (const segment of open) await this.#readAll([segment]);
-    else await this.#readAll(open);
+    const newestMs = segments.reduce(
+      (newest, { endedAtMs = 0 }) => Math.max(newest, endedAtMs),
+      state.newestMs,
+    );
+    const open = segments.filter((segment) => this.#isToBeRead(segment, newestMs));
+    if (this.#log.isOrdered) for (const segment of open) await this.#readAll([segment], signal);
+    else await this.#readAll(open, signal);
+    state.writer = segments.at(-1)?.writer ?? "";
+  }
+
+  /**
+   * What the window knows must be in the log. Only the oldest segments can go; a seal stays, and so does who began a segment. If
+   * not, the log is an old copy, or the snapshot is of another log: ids would count as stored that are not there.
+   */
+  #prove(segments: readonly LogSegment[]): void {
+    const { watermarks, writer, bounds } = this.state;
+    const first = segments[0]?.segment ?? -1;
+    const found = new Map(segments.map((segment) => [segment.segment, segment]));
+    let last = -1;
+    for (const { segment, entry, isSealed } of watermarks.values()) {
+      last = Math.max(last, segment);
+      const there = found.get(segment);
+      if (segment >= first && (there === undefined || (isSealed && !there.isSealed)))
+        throw wentBack(segment, entry);
+    }
+    const newest = found.get(last);
+    if (newest !== undefined) {
+      if (writer !== "" && newest.writer !== writer) throw wentBack(last, -1);
+    } else if (this.#hasSnapshot) {
+      // All of its segments were removed: nothing can prove it.
+      this.#state = new WindowState(bounds);
+      this.#hasSnapshot = false;
+    }
   }
 
   /** A segment that ended before the window begins has nothing for it. */
-  #isToBeRead(segment: LogSegment, all: readonly LogSegment[]): boolean {
+  #isToBeRead(segment: LogSegment, newestMs: number): boolean {
     const { state } = this;
     if (state.watermarks.get(segment.segment)?.isSealed === true) return false;
-    const newestMs = Math.max(state.newestMs, ...all.map(({ endedAtMs }) => endedAtMs ?? 0));
     const { endedAtMs = Infinity } = segment;
     if (!segment.isSealed || endedAtMs > newestMs - state.bounds.durationMs) return true;
     state.applyForgotten(endedAtMs);
@@ -103,7 +137,7 @@ export class WindowReader {
   }
 
   /** Reads segments side by side, oldest batch first: log time never goes back in a window. */
-  async #readAll(segments: readonly LogSegment[]): Promise<void> {
+  async #readAll(segments: readonly LogSegment[], signal: AbortSignal | undefined): Promise<void> {
     const readers = segments.map(({ segment }) => ({ segment, from: this.#from(segment) }));
     const heads = await Promise.all(
       readers.map(async ({ segment, from }) => {
@@ -116,6 +150,7 @@ export class WindowReader {
         .filter(({ next }) => next.done !== true)
         .toSorted((one, other) => one.next.value.atMs - other.next.value.atMs);
       if (first === undefined) break;
+      signal?.throwIfAborted();
       await this.take(first.segment, first.next.value);
       first.next = await first.batches.next();
     }
@@ -174,7 +209,7 @@ function wentBack(segment: number, entry: number): HapaxError {
   const facts = `segment=${segment} entry=${entry}`;
   return new HapaxError(
     "data_damaged",
-    `the log ends before its snapshot: it lost entries, or was restored; ${facts}. ` +
+    `the snapshot has more than the log: the log lost entries, was restored, or is another one; ${facts}. ` +
       "Remove the snapshots to go on with what the log has",
   );
 }

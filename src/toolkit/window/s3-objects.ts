@@ -6,12 +6,14 @@
  * caller creates the same object again.
  */
 
-import { decodeText } from "../../base/bytes.ts";
-import { type Clock, systemClock } from "../../base/clock.ts";
-import { HapaxError } from "../../base/errors.ts";
+import { unlessAborted } from "../../base/aborts.ts";
+import { decodeText, joinBytes } from "../../base/bytes.ts";
+import { type Clock, waitingClock } from "../../base/clock.ts";
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
 import { Check } from "../once/check.ts";
-import type { WindowObjects } from "./objects.ts";
-import { type S3Credentials, signS3Request } from "./s3-signature.ts";
+import { LISTED_MAX, type WindowObjects } from "./objects.ts";
+import { encodeMember, type S3Credentials, type S3Request, signS3Request } from "./s3-signature.ts";
 
 /** Options of a bucket. */
 export interface S3Options {
@@ -34,6 +36,8 @@ export interface S3Options {
 const TIMEOUT_MS = 30_000;
 const NOTHING = new Uint8Array();
 const WORDS_MAX = 200;
+/** Lists and errors. A page of a list has at most 1,000 names of at most 1,024 bytes. */
+const WORDS_BYTES_MAX = 16 * 1_048_576;
 
 interface Answer {
   readonly status: number;
@@ -66,11 +70,12 @@ export function s3Objects(options: S3Options): WindowObjects {
   const { region = "us-east-1", prefix = "", timeoutMs, credentials } = options;
   const url = URL.canParse(options.url) ? new URL(options.url) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol)) check.problem("url is not an HTTP URL");
-  else if (url.search !== "" || url.hash !== "" || url.username !== "")
+  else if (`${url.search}${url.hash}${url.username}${url.password}` !== "")
     check.problem("url has more than a host and a path");
   if (/^\/|\/\/|(^|\/)\.{1,2}(\/|$)/.test(prefix)) check.problem(`prefix=${prefix} is no folder`);
   const time = check.whole("timeoutMs", timeoutMs, TIMEOUT_MS, 1, 3_600_000);
-  if (region === "") check.problem("region is empty");
+  if (!/^[\w-]+$/.test(region)) check.problem("region is not a name such as eu-central-1");
+  if (typeof credentials === "object") checkCredentials(check, credentials);
   check.end();
   return new S3Objects({
     bucket: (url?.href ?? "").replace(/\/+$/, ""),
@@ -79,8 +84,16 @@ export function s3Objects(options: S3Options): WindowObjects {
     timeoutMs: time,
     credentials,
     fetch: options.fetch ?? fetch,
-    clock: options.clock ?? systemClock,
+    clock: options.clock ?? waitingClock,
   });
+}
+
+/** A credential that was read from a file may end with a line. No error says what it is. */
+function checkCredentials(check: Check, credentials: S3Credentials): void {
+  const { accessKeyId, secretAccessKey, sessionToken = "none" } = credentials;
+  for (const [name, value] of Object.entries({ accessKeyId, secretAccessKey, sessionToken }))
+    if (typeof value !== "string" || !/^[\x21-\x7e]+$/.test(value))
+      check.problem(`${name} of the credentials is empty, or has a space or a line end`);
 }
 
 interface Resolved {
@@ -104,7 +117,9 @@ class S3Objects implements WindowObjects {
 
   async create(name: string, bytes: Uint8Array): Promise<"stored" | "occupied"> {
     const headers = { "if-none-match": "*", "content-type": "application/octet-stream" };
+    await failpoint("window.s3.sending");
     const answer = await this.#send("PUT", this.#urlOf(name), headers, bytes);
+    await failpoint("window.s3.answered");
     if (answer.status === 200 || answer.status === 201 || answer.status === 204) return "stored";
     if (answer.status === 412) return "occupied";
     // It says so itself: a store without conditions must not be used.
@@ -116,24 +131,26 @@ class S3Objects implements WindowObjects {
   async get(name: string): Promise<Uint8Array | undefined> {
     const answer = await this.#send("GET", this.#urlOf(name));
     if (answer.status === 200) return answer.bytes;
-    if (answer.status === 404) return undefined;
+    // Stores also say 404 of a bucket or of an unknown caller. A log that cannot be seen is not empty.
+    if (answer.status === 404 && ["NoSuchKey", ""].includes(codeOf(answer))) return undefined;
     throw unanswered("GET", name, answer);
   }
 
   async list(prefix: string): Promise<readonly string[]> {
     const names: string[] = [];
+    const folder = encodeMember(`${this.#options.prefix}${prefix}`);
     for (let token: string | undefined; ;) {
-      const url = new URL(`${this.#options.bucket}/`);
-      url.searchParams.set("list-type", "2");
-      url.searchParams.set("prefix", `${this.#options.prefix}${prefix}`);
-      if (token !== undefined) url.searchParams.set("continuation-token", token);
+      const from = token === undefined ? "" : `continuation-token=${encodeMember(token)}&`;
+      const url = new URL(`${this.#options.bucket}/?${from}list-type=2&prefix=${folder}`);
       const answer = await this.#send("GET", url);
       if (answer.status !== 200) throw unanswered("GET", prefix, answer);
       const text = decodeText(answer.bytes);
       const keys = textsOf(text, "Key").filter((key) => key.startsWith(this.#options.prefix));
-      names.push(...keys.map((key) => key.slice(this.#options.prefix.length)));
+      for (const key of keys) names.push(key.slice(this.#options.prefix.length));
       const [next] = textsOf(text, "NextContinuationToken");
       if (textsOf(text, "IsTruncated")[0] !== "true" || next === undefined) return names;
+      if (next === token || names.length > LISTED_MAX)
+        throw new HapaxError("unreachable", `the list of the store has no end; prefix=${prefix}`);
       token = next;
     }
   }
@@ -145,7 +162,7 @@ class S3Objects implements WindowObjects {
 
   #urlOf(name: string): URL {
     const { bucket, prefix } = this.#options;
-    return new URL(`${bucket}/${prefix.split("/").map(encodeURIComponent).join("/")}${name}`);
+    return new URL(`${bucket}/${prefix.split("/").map(encodeMember).join("/")}${name}`);
   }
 
   /** Returns the whole answer. Throws `unreachable` if none came, or not in time. */
@@ -155,32 +172,60 @@ class S3Objects implements WindowObjects {
     headers: Readonly<Record<string, string>> = {},
     body: Uint8Array = NOTHING,
   ): Promise<Answer> {
-    const { credentials, region, clock, timeoutMs, fetch: fetcher } = this.#options;
-    const known = typeof credentials === "function" ? await credentials() : credentials;
-    const signed =
-      known === undefined
-        ? headers
-        : await signS3Request({ method, url, headers, body }, known, region, clock.nowMs());
+    const { clock, timeoutMs } = this.#options;
     const late = new AbortController();
     const cancel = clock.after(timeoutMs, () => late.abort());
+    const request = { method, url, headers, body };
     try {
-      const answer = await fetcher(url.href, {
-        method,
-        headers: signed,
-        // A redirect would go to a place that the signature is not for.
-        redirect: "manual",
-        signal: late.signal,
-        // The type wants bytes that no other thread can change; ours are never shared.
-        ...(method === "PUT" ? { body: body as Uint8Array<ArrayBuffer> } : {}),
-      });
-      return { status: answer.status, bytes: new Uint8Array(await answer.arrayBuffer()) };
+      return await unlessAborted(this.#answerTo(request, late.signal), late.signal);
     } catch (error) {
+      if (isHapaxError(error)) throw error;
       const why = late.signal.aborted ? `no answer within ${timeoutMs} ms` : "no answer";
       throw new HapaxError("unreachable", `${why} from the store`, { cause: error });
     } finally {
       cancel();
     }
   }
+
+  async #answerTo(request: S3Request, signal: AbortSignal): Promise<Answer> {
+    const { method, url, body } = request;
+    const answer = await this.#options.fetch(url.href, {
+      method,
+      headers: await this.#signed(request),
+      // A redirect would go to a place that the signature is not for.
+      redirect: "manual",
+      signal,
+      // The type wants bytes that no other thread can change; ours are never shared.
+      ...(method === "PUT" ? { body: body as Uint8Array<ArrayBuffer> } : {}),
+    });
+    const { status } = answer;
+    const isObject = status === 200 && url.search === "";
+    return { status, bytes: await bytesOf(answer, isObject ? Infinity : WORDS_BYTES_MAX) };
+  }
+
+  /** The headers of the request. Asks for credentials each time: they may have changed. */
+  async #signed(request: S3Request): Promise<Readonly<Record<string, string>>> {
+    const { credentials, region, clock } = this.#options;
+    if (credentials === undefined) return request.headers;
+    const known = typeof credentials === "function" ? await credentials() : credentials;
+    const check = new Check();
+    checkCredentials(check, known);
+    check.end();
+    return await signS3Request(request, known, region, clock.nowMs());
+  }
+}
+
+/** Reads a body. A store that sends without end gets no memory for it. */
+async function bytesOf({ body }: Response, bytesMax: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of body ?? []) {
+    size += chunk.length;
+    if (size > bytesMax)
+      throw new HapaxError("unreachable", `the answer of the store is over ${bytesMax} bytes`);
+    chunks.push(chunk);
+  }
+  return joinBytes(chunks);
 }
 
 /** The texts of all elements of this name. Names of objects are plain, but a prefix may have any character. */
@@ -212,9 +257,13 @@ function unescaped(text: string): string {
   });
 }
 
-function unanswered(method: string, name: string, { status, bytes }: Answer): HapaxError {
-  // The code of the store, such as `SlowDown`. Its other words may name the key that signed.
+/** The code of the store, such as `SlowDown`. Its other words may name the key that signed. */
+function codeOf({ bytes }: Answer): string {
   const [code = ""] = textsOf(decodeText(bytes.subarray(0, 4096)), "Code");
-  const words = code.slice(0, WORDS_MAX).replace(/[^\w.-]/g, "");
-  return new HapaxError("unreachable", `the store answered ${status} ${words}; ${method} ${name}`);
+  return code.slice(0, WORDS_MAX).replace(/[^\w.-]/g, "");
+}
+
+function unanswered(method: string, name: string, answer: Answer): HapaxError {
+  const words = `the store answered ${answer.status} ${codeOf(answer)}`;
+  return new HapaxError("unreachable", `${words}; ${method} ${name}`);
 }

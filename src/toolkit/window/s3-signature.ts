@@ -93,8 +93,8 @@ function queryText(url: URL): string {
 /** A part of a path, which the URL has encoded in its own way. */
 const encoded = (part: string): string => encodeMember(decodeURIComponent(part));
 
-/** RFC 3986: everything but letters, digits and `-._~`. */
-function encodeMember(text: string): string {
+/** Percent-encodes everything but letters, digits and `-._~` (RFC 3986). */
+export function encodeMember(text: string): string {
   return encodeURIComponent(text).replace(
     /[!'()*]/g,
     (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,

@@ -4,6 +4,8 @@
  * Their names have the epoch of their writer. A writer that was fenced writes beside its successor, and removes nothing of it.
  */
 
+import { isSameBytes } from "../../base/bytes.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
 import type { WindowBounds, WindowState } from "../rules/window.ts";
 import {
@@ -37,8 +39,16 @@ export async function saveSnapshot(
   state: WindowState,
 ): Promise<void> {
   const own = encodeWindowSnapshotName(name);
-  // If it is occupied, an answer was lost: no other writer has this epoch.
-  await objects.create(own, encodeWindow(state));
+  const bytes = encodeWindow(state);
+  // No other writer of this log has its epoch. Bytes of its own are there if an answer was lost.
+  if (
+    (await objects.create(own, bytes)) === "occupied" &&
+    !isSameBytes(await objects.get(own), bytes)
+  )
+    throw new HapaxError(
+      "data_damaged",
+      `another log has its snapshots in this store: each log needs its own place; object=${own}`,
+    );
   await failpoint("window.snapshot");
   const older = (await namesIn(objects)).filter((other) => other < own);
   // The newest snapshot may be broken. Its predecessor goes only when there are two after it.
