@@ -87,7 +87,8 @@ async function sqliteWays(folder, name, counter) {
   const connection = open();
   connection.exec(EFFECTS);
   connection.exec(BY_HAND);
-  const insert = connection.prepare("INSERT INTO effects (number) VALUES (?)");
+  // The same work in all ways, as a program writes it.
+  const insert = (tx) => tx.prepare("INSERT INTO effects (number) VALUES (?)").run(1);
   const claim = connection.prepare("INSERT INTO keys (key) VALUES (?) ON CONFLICT DO NOTHING");
   const record = connection.prepare("UPDATE keys SET result = ? WHERE key = ?");
   const ledger = sqliteLedger(open);
@@ -96,19 +97,19 @@ async function sqliteWays(folder, name, counter) {
     // A transaction of SQLite runs in one turn, so callers follow each other by themselves.
     bare: async () => {
       connection.exec("BEGIN IMMEDIATE");
-      insert.run(1);
+      insert(connection);
       connection.exec("COMMIT");
     },
     "by hand": async (key) => {
       connection.exec("BEGIN IMMEDIATE");
       if (claim.run(key).changes === 0) throw new Error("the key was used");
-      insert.run(1);
+      insert(connection);
       record.run('{"number":1}', key);
       connection.exec("COMMIT");
     },
     processOnce: (key) =>
       processOnce(ledger, { scope: "bench", key }, ({ tx }) => {
-        tx.prepare("INSERT INTO effects (number) VALUES (?)").run(1);
+        insert(tx);
         return { number: 1 };
       }),
   };

@@ -15,3 +15,8 @@ export function setFailpoint(hook: Failpoint | undefined): void {
 export function failpoint(name: string): void | Promise<void> {
   return current?.(name);
 }
+
+/** Returns whether a test has set a hook. For paths where an `await` would let other code run in between. */
+export function hasFailpoint(): boolean {
+  return current !== undefined;
+}

@@ -55,8 +55,8 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "tokens in SQLite go back with a transaction",
     guarantee: "G29",
-    file: "src/toolkit/ledgers/sqlite-entries.ts",
-    find: "        raise(session, given.max);\n        return failure;",
+    file: "src/toolkit/ledgers/sqlite-tokens.ts",
+    find: "        raise(session, tokens.max);\n        return failure;",
     replace: "        return failure;",
     caughtBy: {
       file: SQLITE,
@@ -121,10 +121,21 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "tokens in SQLite do not follow the clock",
     guarantee: "G29",
-    file: "src/toolkit/ledgers/sqlite-entries.ts",
-    find: ", min(${SQLITE_NOW} * 1000, ${TOKEN_CLOCK_MAX}))",
-    replace: ", 1)",
+    file: "src/toolkit/ledgers/sqlite-tokens.ts",
+    find: "nextTokenAt(Math.max(last, tokens.max), now);",
+    replace: "nextTokenAt(Math.max(last, tokens.max), 0 * now);",
     caughtBy: { file: TOKENS, test: "LG3 a restored database gives none again" },
+  },
+  {
+    name: "a block of tokens in SQLite is kept though another has gone on",
+    guarantee: "G29",
+    file: "src/toolkit/ledgers/sqlite-tokens.ts",
+    find: "tokens.isCovered = last === tokens.end &&",
+    replace: "tokens.isCovered = last >= tokens.end && tokens.end > 0 &&",
+    caughtBy: {
+      file: TOKENS,
+      test: "LG3 two who take turns give each token once, and stay at the clock",
+    },
   },
   {
     name: "what sleeps is in the order in which it was made",
@@ -163,8 +174,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "a failed transaction in PostgreSQL is reported as committed",
     guarantee: "G25",
     file: "src/toolkit/databases/postgres.ts",
-    find: "`${CHECK_MARK}; COMMIT`",
-    replace: "`COMMIT`",
+    find: "`${CHECK_MARK}; ${last",
+    replace: "`${last",
     caughtBy: {
       file: POSTGRES,
       test: "a transaction in which a statement failed is not told as committed",

@@ -28,8 +28,13 @@ export const onceFaults: readonly Fault[] = [
     name: "work is recorded after its transaction",
     guarantee: "G25",
     file: ATTEMPT,
-    find: `await claim.complete(inside, "done", data);`,
-    replace: `if (inside.name === "") await claim.complete(inside, "done", data);`,
+    find: `      await claim.complete(ledger.in(tx), "done", data);
+      await failpoint("once.completed");
+      ended = endedBy(claim, data);
+    }, claim.signal);`,
+    replace: `      ended = endedBy(claim, data);
+    }, claim.signal);
+    await claim.complete(ledger, "done", undefined);`,
     caughtBy: {
       file: LOST,
       test: "CK3 has no effect and leaves no record, whenever its work ends",
@@ -38,12 +43,34 @@ export const onceFaults: readonly Fault[] = [
   {
     name: "the end of a lock counts though another has made the entry",
     guarantee: "G25",
-    file: CLAIMING,
-    find: "    return made !== undefined;",
-    replace: "    return made !== undefined || this.token > 0;",
+    file: "src/toolkit/once/locking.ts",
+    find: "!== undefined) return end;",
+    replace: '!== undefined || place.key !== "") return end;',
     caughtBy: {
       file: LOCKING,
-      test: "a claim that is a lock > CK7 that stands still is taken over, and its end is refused",
+      test: "lets the first entry decide: the other work is undone, and gets its result",
+    },
+  },
+  {
+    name: "the end of a lock in PostgreSQL counts though another has made the entry",
+    guarantee: "G25",
+    file: "src/toolkit/ledgers/entry-statements.ts",
+    find: 'return insertStatement(dialect, place, write, "refused");',
+    replace: 'return insertStatement(dialect, place, write, "skipped");',
+    caughtBy: {
+      file: LOCKING,
+      test: "an entry that another has made meanwhile decides: the work is undone",
+    },
+  },
+  {
+    name: "a text that is sent with BEGIN has its backslashes as they are",
+    guarantee: "G25",
+    file: "src/toolkit/databases/quoting.ts",
+    find: 'value.includes("\\\\") ?',
+    replace: 'value.includes("\\\\\\\\\\\\") ?',
+    caughtBy: {
+      file: LOCKING,
+      test: "names and results stay as they are, with any characters and any size",
     },
   },
   {

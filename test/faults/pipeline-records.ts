@@ -24,7 +24,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     name: "a connection that is lost is the failure of a record",
     guarantee: "G24",
     file: "src/toolkit/databases/postgres.ts",
-    find: "        if (broken !== undefined) noteLost(error);",
+    find: "      if (broken !== undefined) noteLost(error);",
     replace: "        if (broken?.name === '') noteLost(error);",
     caughtBy: {
       file: OUTAGES,

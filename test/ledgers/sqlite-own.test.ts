@@ -256,7 +256,7 @@ describe("CK4 a line of works on one connection", () => {
           tx.prepare("INSERT INTO effects VALUES (?)").run(text);
           return text;
         },
-        { leaseMs: 100, waitMs: 5_000 },
+        { leaseMs: 100, waitMs: 5_000, claimsFirst: true },
       );
     // Its claim is committed, and another work is in front of it, which lets the other process in.
     let isIn = false;

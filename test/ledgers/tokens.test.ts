@@ -21,6 +21,11 @@ async function draw<Tx>({ entries }: Ledger<Tx>): Promise<number> {
   return put.token;
 }
 
+/** A database may be ahead of its clock by 10 ms. No restore takes less. */
+function laterThanBlocks(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, 15));
+}
+
 /** The next hour, as microseconds: a counter there has seen a clock that was set back since. */
 function nextHour(): number {
   return (Date.now() + 3_600_000) * 1000;
@@ -49,8 +54,43 @@ describe("tokens in SQLite", () => {
     copyFileSync(file, backup);
     const lost = sqliteLedger(() => connect(file));
     const given = [await draw(lost), await draw(lost), await draw(lost)];
+    await laterThanBlocks();
     const restored = sqliteLedger(() => connect(backup));
     expect(await draw(restored)).toBeGreaterThan(Math.max(...given));
+  });
+
+  test("LG3 two who take turns give each token once, and stay at the clock", async () => {
+    const file = newFile();
+    const ledgers = [sqliteLedger(() => connect(file)), sqliteLedger(() => connect(file))];
+    await ledgers[0]?.migrate();
+    const given: number[] = [];
+    // In runs, so that each has blocks of its own, which the other cuts short; some draws are taken back.
+    for (const [index, ledger] of [0, 0, 0, 1, 0, 1, 1, 0, 0, 1].flatMap((which) =>
+      Array.from({ length: 3 }, () => [which, ledgers[which]] as const),
+    )) {
+      if (ledger === undefined) continue;
+      given.push(await draw(ledger));
+      const undone = ledger.transaction(async (tx) => {
+        given.push(await draw(ledger.in(tx)));
+        throw new Error(`undone ${index}`);
+      });
+      await expect(undone).rejects.toThrow("undone");
+    }
+    expect(given).toEqual([...new Set(given)].toSorted((one, other) => one - other));
+    expect(given.at(-1)).toBeLessThan((Date.now() + 1_000) * 1000);
+  });
+
+  test("LG3 one transaction may draw more than a block has", async () => {
+    const ledger = sqliteLedger(() => connect(newFile()));
+    await ledger.migrate();
+    await draw(ledger);
+    const given = await ledger.transaction(async (tx) => {
+      const drawn: number[] = [];
+      for (let index = 0; index < 11_000; index += 1) drawn.push(await draw(ledger.in(tx)));
+      return drawn;
+    });
+    expect(new Set(given).size).toBe(11_000);
+    expect(await draw(ledger)).toBeGreaterThan(given.at(-1) ?? Infinity);
   });
 
   test("LG3 a clock that was set back gives none again, and one beyond all years is not followed", async () => {
@@ -91,6 +131,7 @@ describe.skipIf(reason !== undefined)("tokens in PostgreSQL", () => {
     const backup = await draw(ledger);
     const given = [await draw(ledger), await draw(ledger), await draw(ledger)];
     for (const last of [backup, 1]) {
+      await laterThanBlocks();
       await set(last);
       const token = await draw(ledger);
       expect(token).toBeGreaterThan(Math.max(...given));
@@ -123,6 +164,40 @@ describe.skipIf(reason !== undefined)("tokens in PostgreSQL", () => {
       return outside;
     });
     expect(await draw(ledger)).toBeGreaterThan(token);
+  });
+
+  test("LG3 two who take turns give each token once, and stay at the clock", async () => {
+    const file = newFile();
+    const ledgers = [sqliteLedger(() => connect(file)), sqliteLedger(() => connect(file))];
+    await ledgers[0]?.migrate();
+    const given: number[] = [];
+    // In runs, so that each has blocks of its own, which the other cuts short; some draws are taken back.
+    for (const [index, ledger] of [0, 0, 0, 1, 0, 1, 1, 0, 0, 1].flatMap((which) =>
+      Array.from({ length: 3 }, () => [which, ledgers[which]] as const),
+    )) {
+      if (ledger === undefined) continue;
+      given.push(await draw(ledger));
+      const undone = ledger.transaction(async (tx) => {
+        given.push(await draw(ledger.in(tx)));
+        throw new Error(`undone ${index}`);
+      });
+      await expect(undone).rejects.toThrow("undone");
+    }
+    expect(given).toEqual([...new Set(given)].toSorted((one, other) => one - other));
+    expect(given.at(-1)).toBeLessThan((Date.now() + 1_000) * 1000);
+  });
+
+  test("LG3 one transaction may draw more than a block has", async () => {
+    const ledger = sqliteLedger(() => connect(newFile()));
+    await ledger.migrate();
+    await draw(ledger);
+    const given = await ledger.transaction(async (tx) => {
+      const drawn: number[] = [];
+      for (let index = 0; index < 11_000; index += 1) drawn.push(await draw(ledger.in(tx)));
+      return drawn;
+    });
+    expect(new Set(given).size).toBe(11_000);
+    expect(await draw(ledger)).toBeGreaterThan(given.at(-1) ?? Infinity);
   });
 
   test("LG3 a clock that was set back gives none again, and one beyond all years is not followed", async () => {

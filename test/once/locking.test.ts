@@ -127,6 +127,29 @@ describe("a claim that is a lock", () => {
   });
 });
 
+/** What another process leaves behind at the place of a lock that does not hold. */
+const THEIRS = {
+  state: "done",
+  token: "next",
+  attempts: 1,
+  leaseMs: undefined,
+  keepMs: 60_000,
+  fingerprint: { value: undefined },
+  data: { value: new TextEncoder().encode('"theirs"') },
+} as const;
+
+describe("a lock that does not hold", () => {
+  test("lets the first entry decide: the other work is undone, and gets its result", async () => {
+    const world = createWorld({ locks: true });
+    const late = slow(world.process(), "late");
+    await flush();
+    await world.memory.entries.put(PLACE, { kind: "absent" }, THEIRS);
+    late.go();
+    expect(await late.call).toMatchObject({ result: "theirs", isDuplicate: true });
+    expect(world.effects).toEqual([]);
+  });
+});
+
 describe("one commit on SQLite", () => {
   test("processOnce and the inbox are one transaction with the work", async () => {
     const connection = connect(newFile());
@@ -210,7 +233,7 @@ describe.skipIf(reason !== undefined)("one commit on PostgreSQL", () => {
     return { ledger: postgresLedger<pg.PoolClient>(spy), texts };
   };
 
-  test("a call is one commit, and two statements beside those of its work", async () => {
+  test("a call is one commit, and two round trips beside those of its work", async () => {
     const { ledger, texts } = spied(newPool());
     const identity = fresh();
     const call = () => processOnce(ledger, identity, ({ tx }) => void write(tx, identity.key));
@@ -219,11 +242,57 @@ describe.skipIf(reason !== undefined)("one commit on PostgreSQL", () => {
       return "result";
     });
     expect(texts.map((text) => text.split(/[\s;]/, 1)[0])).toEqual([
-      ...["BEGIN", "SELECT", "INSERT", "INSERT"],
-      "SELECT", // The mark, with COMMIT behind it.
+      "BEGIN", // With the lock behind it.
+      "INSERT",
+      "SELECT", // The mark, with the entry and COMMIT behind it.
     ]);
     expect(await call()).toMatchObject({ result: "result", isDuplicate: true });
     expect(await count(identity.key)).toBe(1);
+  });
+
+  test("an entry that another has made meanwhile decides: the work is undone", async () => {
+    const ledger = postgresLedger(newPool());
+    const identity = fresh();
+    const call = processOnce(ledger, identity, async ({ tx }) => {
+      await write(tx, identity.key);
+      await ledger.entries.put({ kind: "once", ...identity }, { kind: "absent" }, THEIRS);
+      return "late";
+    });
+    expect(await call).toMatchObject({ result: "theirs", isDuplicate: true });
+    expect(await count(identity.key)).toBe(0);
+  });
+
+  test("names and results stay as they are, with any characters and any size", async () => {
+    const texts = [
+      "'; DROP TABLE effects; --",
+      "\\",
+      "\\' OR '1'='1",
+      "$1 \u00e9 \u{1f600}",
+      "\u0001\n",
+    ];
+    for (const conforming of ["on", "off"]) {
+      const pool = newPool({ options: `-c standard_conforming_strings=${conforming}` });
+      const ledger = postgresLedger(pool);
+      for (const text of [...texts, "x".repeat(400)]) {
+        const identity = { scope: text, key: `${conforming} ${text}` };
+        const result = { text, long: "y".repeat(text.length > 100 ? 40_000 : 0) };
+        const call = () =>
+          processOnce(
+            ledger,
+            identity,
+            async ({ tx }) => {
+              await write(tx, identity.key);
+              return result;
+            },
+            { fingerprint: text },
+          );
+        expect(await call()).toMatchObject({ result, isDuplicate: false });
+        expect(await call()).toMatchObject({ result, isDuplicate: true });
+        expect(await count(identity.key)).toBe(1);
+        const entry = await ledger.entries.find({ kind: "once", ...identity });
+        expect(entry?.fingerprint).toBe(text);
+      }
+    }
   });
 
   test("a request with a key is one commit too, and leaves nothing if it is refused", async () => {

@@ -159,7 +159,8 @@ export function unlessEnded<T>(work: Promise<T>, signal: AbortSignal | undefined
     };
     if (signal.aborted) end();
     const stopListening = onAbort(signal, end);
-    work.then(resolve, reject).finally(stopListening);
+    work.then(resolve, reject);
+    work.then(stopListening, stopListening);
   });
 }
 

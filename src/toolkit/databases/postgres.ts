@@ -83,9 +83,19 @@ export interface Query {
 export interface PostgresSession<Tx> {
   readonly query: Query;
   transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
+  /** As `transaction`, for a client that takes several statements as one text. Undefined: it does not. */
+  readonly enclosed?: EnclosedTransaction<Tx>;
   /** Returns a `Query` for a transaction that the user has begun. */
   in(tx: Tx): Query;
 }
+
+/** A statement that is sent with BEGIN, and one that is sent with COMMIT. Both have their values in their text. */
+export type EnclosedTransaction<Tx> = <T extends { readonly last: string | undefined }>(
+  first: string,
+  work: (tx: Tx, rows: readonly Row[]) => Promise<T>,
+  onBegin: () => void,
+  signal?: AbortSignal,
+) => Promise<T>;
 
 export function isPgPool(client: object): client is PgPool {
   return "connect" in client && typeof client.connect === "function";
@@ -98,39 +108,51 @@ export function isPostgresSql(client: object): client is PostgresSql {
 export function pgPoolSession<Client extends PgClient>(
   pool: PgPool<Client>,
 ): PostgresSession<Client> {
+  const enclosed: EnclosedTransaction<Client> = async (first, work, onBegin, signal) => {
+    const client = await connectTo(pool);
+    const stopListening = hearErrors(client);
+    const loan = lendPgClient(client);
+    let broken: Error | undefined;
+    try {
+      onBegin();
+      const rows = lastRows(await client.query(`BEGIN; ${SET_MARK}${first}`));
+      const result = await unlessEnded(work(loan.tx, rows), signal);
+      // Also for late calls of the work, between this and COMMIT.
+      loan.end();
+      await commit(client, result.last);
+      return result;
+    } catch (error) {
+      loan.end();
+      // A ROLLBACK might never be answered.
+      broken = signal?.aborted === true ? asError(error) : await rollBack(client);
+      if (broken !== undefined) noteLost(error);
+      throw error;
+    } finally {
+      stopListening();
+      client.release(broken);
+    }
+  };
   return {
     in: (tx) => joined(tx, queryOf),
     query: (text, values) => queryAlone(pool, text, values),
+    enclosed: (first, work, onBegin, signal) => enclosed(`; ${first}`, work, onBegin, signal),
     async transaction(work, signal) {
-      const client = await connectTo(pool);
-      const stopListening = hearErrors(client);
-      const loan = lendPgClient(client);
-      let broken: Error | undefined;
-      try {
-        await client.query(`BEGIN; ${SET_MARK}`);
-        const result = await unlessEnded(work(loan.tx), signal);
-        // Also for late calls of the work, between this and COMMIT.
-        loan.end();
-        await commit(client);
-        return result;
-      } catch (error) {
-        loan.end();
-        // A ROLLBACK might never be answered.
-        broken = signal?.aborted === true ? asError(error) : await rollBack(client);
-        if (broken !== undefined) noteLost(error);
-        throw error;
-      } finally {
-        stopListening();
-        client.release(broken);
-      }
+      const run = async (tx: Client) => ({ value: await work(tx), last: undefined });
+      return (await enclosed("", run, () => undefined, signal)).value;
     },
   };
 }
 
+/** Several statements have several results. */
+function lastRows(answer: unknown): readonly Row[] {
+  const last: unknown = Array.isArray(answer) ? answer.at(-1) : answer;
+  return (Object(last) as { readonly rows?: readonly Row[] }).rows ?? [];
+}
+
 /** In a failed transaction PostgreSQL answers COMMIT without an error, but every other statement with one. */
-async function commit(client: PgClient): Promise<void> {
+async function commit(client: PgClient, last = ""): Promise<void> {
   try {
-    await client.query(`${CHECK_MARK}; COMMIT`);
+    await client.query(`${CHECK_MARK}; ${last === "" ? "" : `${last}; `}COMMIT`);
   } catch (error) {
     throw explained(error);
   }

@@ -77,9 +77,14 @@ export class SqliteSession<Connection extends SqliteConnection> {
   /**
    * Runs the work of the open transaction, with a stand-in for the connection. If others wrote meanwhile, a success
    * commits their write too, and a failure throws an error that says it is rolled back. The session refuses all further use.
+   * `total` is how many changes the connection has made so far.
    */
-  async lend<T>(work: (tx: Connection) => T | Promise<T>, signal?: AbortSignal): Promise<T> {
-    const loan = lendConnection(this);
+  async lend<T>(
+    work: (tx: Connection) => T | Promise<T>,
+    signal: AbortSignal | undefined,
+    total: number,
+  ): Promise<T> {
+    const loan = lendConnection(this, total);
     this.#isLent = true;
     try {
       const result = await unlessEnded(Promise.resolve(work(loan.tx)), signal);
@@ -119,11 +124,14 @@ export class SqliteSession<Connection extends SqliteConnection> {
     return patience === undefined ? turn : Promise.race([turn, patience.lost]);
   }
 
-  /** Runs a transaction in its turn. It is for writing from its begin: one that reads first may be refused a write. */
-  transaction<T>(work: () => T | Promise<T>): Promise<T> {
+  /**
+   * Runs a transaction in its turn. It is for writing from its begin: one that reads first may be refused a write. `onEnd` hears
+   * in the same turn whether it was committed.
+   */
+  transaction<T>(work: () => T | Promise<T>, onEnd?: (isCommitted: boolean) => void): Promise<T> {
     return this.inTurn(async () => {
       await patiently(() => this.connection.exec("BEGIN IMMEDIATE"));
-      return this.#finish(work);
+      return this.#finish(work, onEnd);
     });
   }
 
@@ -155,14 +163,16 @@ export class SqliteSession<Connection extends SqliteConnection> {
     return statement;
   }
 
-  async #finish<T>(work: () => T | Promise<T>): Promise<T> {
+  async #finish<T>(work: () => T | Promise<T>, onEnd?: (isCommitted: boolean) => void): Promise<T> {
     try {
       const result = await work();
       // Without a write-ahead log, a reader can hold COMMIT up. The transaction stays open meanwhile.
       await patiently(() => this.connection.exec("COMMIT"));
+      onEnd?.(true);
       return result;
     } catch (error) {
       this.#rollBack();
+      onEnd?.(false);
       throw error;
     }
   }
@@ -265,6 +275,8 @@ export interface RunJoined {
   <T>(work: () => T): T;
   /** As the call, for work that changes nothing: there is nothing to count. */
   read<T>(this: void, work: () => T): T;
+  /** Runs one statement that changes one row or none. Returns whether it changed one. */
+  one(this: void, statement: () => unknown): boolean;
 }
 
 /** Returns the session of the caller's transaction: of a stand-in, or of a connection on which the caller began one. */
@@ -282,7 +294,13 @@ export function joinSqlite<Connection extends SqliteConnection>(
         "a transaction of the ledger is open on the connection: use the tx that its work was given",
       );
     const run = <T>(work: () => T): T => work();
-    return { session, run: Object.assign(run, { read: run }) };
+    return {
+      session,
+      run: Object.assign(run, {
+        read: run,
+        one: (statement: () => unknown) => changesOf(statement()) > 0,
+      }),
+    };
   }
   const loan = lent.loan as Loan<object> & Partial<Counted>;
   loan.require();
@@ -303,6 +321,12 @@ export function joinSqlite<Connection extends SqliteConnection>(
           loan.require();
           return work();
         },
+        one: (statement: () => unknown): boolean => {
+          loan.require();
+          const changes = changesOf(statement());
+          loan.changed?.(changes);
+          return changes > 0;
+        },
       },
     ),
   };
@@ -318,6 +342,8 @@ interface Counted {
   count(): void;
   /** Takes all changes since `count` as changes through the loan. */
   recount(): void;
+  /** Takes so many changes as changes through the loan. */
+  changed(changes: number): void;
   isShared(): boolean;
 }
 
@@ -335,26 +361,34 @@ const ITERATING: ReadonlySet<PropertyKey> = new Set(["iterate", Symbol.iterator]
 
 function lendConnection<Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
+  before: number,
 ): Loan<Connection> & Counted {
   const { connection } = session;
   const total = (): number => {
     const row = session.prepare("SELECT total_changes() AS total").get();
     return Number((row as Readonly<Record<string, unknown>>)["total"]);
   };
-  let seen = total();
+  let seen = before;
   let isShared = false;
   /** Since `seen` only the work has run: other code runs when the work awaits. */
   let isFresh = false;
-  const count = (): void => {
-    if (!isFresh && total() !== seen) isShared = true;
-  };
-  const recount = (): void => {
-    seen = total();
+  const freshen = (): void => {
     if (isFresh) return;
     isFresh = true;
     queueMicrotask(() => {
       isFresh = false;
     });
+  };
+  freshen();
+  const count = (): void => {
+    if (!isFresh && total() !== seen) isShared = true;
+  };
+  const recount = (): void => {
+    seen = total();
+    freshen();
+  };
+  const changed = (changes: number): void => {
+    seen += changes;
   };
   const loan = new Loan(connection, {
     before(name, args, isOutermost) {
@@ -369,7 +403,7 @@ function lendConnection<Connection extends SqliteConnection>(
     answer: (name, result, lend, isOutermost) =>
       (isOutermost ? mayWrite(result) : ITERATING.has(name)) ? lend(result) : result,
   });
-  return Object.assign(loan, { count, recount, isShared: () => isShared });
+  return Object.assign(loan, { count, recount, changed, isShared: () => isShared });
 }
 
 function sharedConnection(what: string, cause: unknown): HapaxError {
@@ -405,6 +439,14 @@ export function sqliteBytes(value: unknown): Uint8Array | undefined {
   if (value === null || value === undefined) return undefined;
   if (value instanceof Uint8Array || value instanceof ArrayBuffer) return new Uint8Array(value);
   throw new TypeError(`a column with bytes has a ${typeof value}`);
+}
+
+/** Returns how many rows a statement has changed: all clients answer `run` with it. */
+export function changesOf(result: unknown): number {
+  const { changes } = Object(result) as { readonly changes?: unknown };
+  if (typeof changes !== "number" && typeof changes !== "bigint")
+    throw new TypeError("run() of the SQLite client does not answer how many rows it changed");
+  return Number(changes);
 }
 
 /** Each client has its own message for SQLITE_BUSY. */

@@ -34,14 +34,16 @@ export interface Dialect {
   readonly between: (from: string, to: string) => string;
   /** `data` as columns: `bytes`, and `isempty` where a client cannot tell empty bytes from none. */
   readonly data: string;
-  /** A token that was never given. */
-  readonly nextToken: (bind: (value: number) => string) => string;
-  /** Locks what has this name until the end of the transaction; true if no other has it. Undefined: no others run. */
-  readonly tryLock: ((placeholder: string) => string) | undefined;
+  /** A token that was never given. Where the ledger draws it before it writes, there is none. */
+  readonly nextToken: string;
+  /** Locks what has this name until the end of the transaction; true if no other has it. */
+  readonly tryLock: (placeholder: string) => string;
   /** Columns that `lockStatement` answers beside those of the entry, each after a comma. */
   readonly ofLock: string;
   /** Columns that a write with a new token answers beside token and revision, each after a comma. */
   readonly ofDrawn: string;
+  /** What the statement answers that makes an entry with a given token; empty where the client counts what was written. */
+  readonly ofGiven: string;
   /** Clauses that lock: a row in a transaction, and only those rows that no other transaction works on. */
   readonly lockRow: string;
   readonly lockFree: string;
@@ -75,14 +77,8 @@ class Draft {
     return this.#dialect.placeholder(this.values.length);
   }
 
-  nextToken(): string {
-    return this.#dialect.nextToken((value) => this.bind(value));
-  }
-
   after(delayMs: number | undefined): string {
-    return this.#dialect.after(
-      this.bind(delayMs === undefined ? undefined : Math.min(delayMs, DELAY_MS_MAX)),
-    );
+    return this.#dialect.after(this.bind(delayOf(delayMs)));
   }
 
   isAt({ kind, scope, key }: Place): string {
@@ -105,12 +101,25 @@ class Draft {
   }
 }
 
+const texts = new WeakMap<Dialect, Map<string, string>>();
+
+/** Returns the text of the statement with this name, which `make` makes once: a long text takes as long as to run it. */
+function textFor(dialect: Dialect, name: string, make: () => string): string {
+  let known = texts.get(dialect);
+  if (known === undefined) texts.set(dialect, (known = new Map<string, string>()));
+  let text = known.get(name);
+  if (text === undefined) known.set(name, (text = make()));
+  return text;
+}
+
 /** LG1: `isLocked` in a transaction. */
 export function findStatement(dialect: Dialect, place: Place, isLocked: boolean): Statement {
-  const draft = new Draft(dialect);
-  const where = draft.isAt(place);
-  const lock = isLocked ? dialect.lockRow : "";
-  return draft.end(`SELECT ${columnsOf(dialect)} FROM ${dialect.entries} WHERE ${where}${lock}`);
+  const text = textFor(dialect, isLocked ? "find locked" : "find", () => {
+    const where = new Draft(dialect).isAt(place);
+    const lock = isLocked ? dialect.lockRow : "";
+    return `SELECT ${columnsOf(dialect)} FROM ${dialect.entries} WHERE ${where}${lock}`;
+  });
+  return { text, values: [place.kind, place.scope, place.key] };
 }
 
 /**
@@ -119,10 +128,10 @@ export function findStatement(dialect: Dialect, place: Place, isLocked: boolean)
  */
 export function lockStatement(dialect: Dialect, place: Place): Statement {
   const draft = new Draft(dialect);
-  const { tryLock, entries, ofLock } = dialect;
+  const { tryLock, entries, ofLock, nextToken } = dialect;
   const isThere = `EXISTS (SELECT 1 FROM ${entries} WHERE ${draft.isAt(place)})`;
-  const isFree = tryLock === undefined ? "true" : tryLock(draft.bind(lockName(place)));
-  const cases = `WHEN ${isThere} THEN 0 WHEN ${isFree} THEN ${draft.nextToken()}`;
+  const isFree = tryLock(draft.bind(lockName(place)));
+  const cases = `WHEN ${isThere} THEN 0 WHEN ${isFree} THEN ${nextToken}`;
   return draft.end(`SELECT CASE ${cases} END AS drawn${ofLock}`);
 }
 
@@ -131,7 +140,7 @@ export function lockName({ kind, scope, key }: Place): string {
   return JSON.stringify([kind, scope, key]);
 }
 
-/** Answers one row with token and revision, or none. */
+/** Answers one row with token and revision, or none. An entry that is made with a given token answers what the dialect says. */
 export function putStatement(
   dialect: Dialect,
   place: Place,
@@ -145,35 +154,61 @@ export function putStatement(
 
 // What is made anew has a new token, also if `same` was asked for: an entry that was deleted and made again must not
 // look unchanged.
-function insertStatement(dialect: Dialect, place: Place, write: EntryWrite): Statement {
-  const draft = new Draft(dialect);
+function insertStatement(
+  dialect: Dialect,
+  place: Place,
+  write: EntryWrite,
+  conflict: "skipped" | "refused" = "skipped",
+): Statement {
   const { kind, scope, key } = place;
+  const { token, state, attempts, leaseMs, keepMs, fingerprint, data } = write;
+  const isDrawn = typeof token !== "string";
+  const isEnd = isDrawn && state !== "running";
+  const isSkipped = conflict === "skipped";
+  const name = `insert ${isEnd ? "end" : isDrawn ? "drawn" : "next"} ${conflict}`;
   const values = [
-    ...[kind, scope, key].map((text) => draft.bind(text)),
-    typeof write.token === "string" ? draft.nextToken() : draft.bind(write.token.drawn),
-    "1",
-    draft.bind(write.state),
-    draft.bind(write.attempts),
-    draft.after(write.leaseMs),
-    draft.bind(givenOf(write.leaseMs)),
-    draft.after(write.keepMs),
-    dialect.now,
-    draft.bind(write.fingerprint === "same" ? undefined : write.fingerprint.value),
-    draft.bind(write.data === "same" ? undefined : write.data.value),
-  ];
-  // SQLite takes ON CONFLICT for a part of FROM without WHERE.
+    ...[kind, scope, key, ...(isDrawn ? [token.drawn] : []), state, attempts],
+    // What has ended has no lease.
+    ...(isEnd ? [] : [delayOf(leaseMs), givenOf(leaseMs)]),
+    delayOf(keepMs),
+    fingerprint === "same" ? undefined : fingerprint.value,
+    data === "same" ? undefined : data.value,
+  ].map((value) => value ?? null);
+  return {
+    text: textFor(dialect, name, () => insertText(dialect, isDrawn, isEnd, isSkipped)),
+    values,
+  };
+}
+
+function insertText(
+  dialect: Dialect,
+  isDrawn: boolean,
+  isEnd: boolean,
+  isSkipped: boolean,
+): string {
+  const { placeholder, nextToken, after, now } = dialect;
+  let place = 0;
+  const next = (): string => placeholder((place += 1));
+  const head = [next(), next(), next(), isDrawn ? next() : nextToken, "1", next(), next()];
+  const lease = isEnd ? ["NULL", "NULL"] : [after(next()), next()];
+  const values = [...head, ...lease, after(next()), now, next(), next()].join(", ");
   // What `lock` had locked ends with this entry: only in the transaction that locked it, which still has its mark.
-  const isEnd = typeof write.token !== "string" && write.state !== "running";
   const where = isEnd ? dialect.endingIf : "";
   const from = isEnd ? "" : fromOf(dialect.writing);
   const rows =
     where === "" && from === ""
-      ? `VALUES (${values.join(", ")})`
-      : `SELECT ${values.join(", ")}${from}${where === "" ? "" : ` WHERE ${where}`}`;
-  return draft.end(`INSERT INTO ${dialect.entries}
+      ? `VALUES (${values})`
+      : `SELECT ${values}${from}${where === "" ? "" : ` WHERE ${where}`}`;
+  const skipping = isSkipped ? "\n  ON CONFLICT (kind, scope, key) DO NOTHING" : "";
+  const answer = isDrawn ? dialect.ofGiven : ` RETURNING token, revision${dialect.ofDrawn}`;
+  return `INSERT INTO ${dialect.entries}
   (kind, scope, key, token, revision, state, attempts, lease_until, lease_ms, expires_at, made_at, fingerprint, data)
-  ${rows}
-  ON CONFLICT (kind, scope, key) DO NOTHING RETURNING token, revision${typeof write.token === "string" ? dialect.ofDrawn : ""}`);
+  ${rows}${skipping}${answer}`;
+}
+
+/** As `putStatement` for the end of a lock, but fails if there is an entry. */
+export function endStatement(dialect: Dialect, place: Place, write: EntryWrite): Statement {
+  return insertStatement(dialect, place, write, "refused");
 }
 
 // Columns that stay are left out: large data is not written again at every renewal.
@@ -191,7 +226,9 @@ function updateStatement(
     `lease_until = ${draft.after(leaseMs)}`,
     `lease_ms = ${draft.bind(givenOf(leaseMs))}`,
     `expires_at = ${draft.after(keepMs)}`,
-    ...(token === "next" ? [`token = ${draft.nextToken()}`] : []),
+    ...(token === "same"
+      ? []
+      : [`token = ${token === "next" ? dialect.nextToken : draft.bind(token.drawn)}`]),
     ...(fingerprint === "same" ? [] : [`fingerprint = ${draft.bind(fingerprint.value)}`]),
     ...(data === "same" ? [] : [`data = ${draft.bind(data.value)}`]),
   ];
@@ -201,6 +238,10 @@ function updateStatement(
   const from = fromOf(isEnd ? dialect.ending : dialect.writing);
   return draft.end(`UPDATE ${dialect.entries} SET ${sets.join(", ")}${from} WHERE ${where}
   RETURNING token, revision${drawn}`);
+}
+
+function delayOf(delayMs: number | undefined): number | undefined {
+  return delayMs === undefined ? undefined : Math.min(delayMs, DELAY_MS_MAX);
 }
 
 function givenOf(leaseMs: number | undefined): number | undefined {
@@ -220,7 +261,7 @@ export function redrawStatement(
   const draft = new Draft(dialect);
   const expected = { kind: "unchanged", token, revision } as const;
   const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
-  const set = `token = ${draft.nextToken()}`;
+  const set = `token = ${dialect.nextToken}`;
   return draft.end(`UPDATE ${dialect.entries} SET ${set} WHERE ${where} RETURNING token, revision`);
 }
 

@@ -91,6 +91,13 @@ export type Locked =
   /** This transaction would not see what others commit after its begin: it cannot be told from a stale one. */
   | { readonly kind: "stale" };
 
+/** The result of work under a lock. */
+export interface LockedEnd<T> {
+  readonly value: T;
+  /** What the locked place gets. Its token is the one that `lock` gave. Undefined: nothing. */
+  readonly entry: EntryWrite | undefined;
+}
+
 /** A found entry with its place. */
 export interface PlacedEntry extends Entry {
   readonly place: Place;
@@ -181,6 +188,17 @@ export interface Ledger<Tx> {
    * waiting for the work, and rejects with the signal's reason. `tx` refuses every call after the end.
    */
   transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
+  /**
+   * As `transaction`, for work under a lock: locks an absent place first, and makes at the end the entry that the work returns, in
+   * as few round trips as its client can. Answers `late`, and commits nothing, if there is an entry by then. `onLock` is called just
+   * before the lock is asked for. Only some ledgers have it; the others do the same in single steps.
+   */
+  lockedTransaction?<T>(
+    place: Place,
+    work: (tx: Tx, locked: Locked) => Promise<LockedEnd<T>>,
+    onLock: () => void,
+    signal?: AbortSignal,
+  ): Promise<LockedEnd<T> | "late">;
   /**
    * As `transaction`, for work that does not await: nothing else runs meanwhile. Throws `in_progress` while another transaction
    * of the ledger is open, and `invalid_request` if the work returns a promise. Only some ledgers have it.

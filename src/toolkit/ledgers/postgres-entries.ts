@@ -14,13 +14,14 @@
  *     be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
  */
 
-import { prefixOf, quotedText } from "../databases/quoting.ts";
+import { literalOf, prefixOf, quotedText } from "../databases/quoting.ts";
 import type { Query, Row } from "../databases/postgres.ts";
 import { HAS_MARK } from "../databases/postgres-lending.ts";
 import { HapaxError } from "../../base/errors.ts";
-import type { Entries, Place } from "./ledger.ts";
+import type { Entries, EntryWrite, Locked, Place } from "./ledger.ts";
 import {
   type Dialect,
+  endStatement,
   entryOf,
   findStatement,
   integerOf,
@@ -68,11 +69,12 @@ function dialectOf(schema: string | undefined, joined: Query | undefined): Diale
     soughtNow: "(SELECT clock_timestamp())",
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
-    nextToken: () => `${prefix}hapax_next_token(${quotedText(`${prefix}hapax_tokens`)})`,
+    nextToken: `${prefix}hapax_next_token(${quotedText(`${prefix}hapax_tokens`)})`,
     tryLock: (placeholder) => `pg_try_advisory_xact_lock(${lockIdOf(prefix, placeholder)})`,
     ofLock: ", current_setting('transaction_isolation') AS isolation",
     // Asked when the row has it. As text, because clients differ in what they make of a boolean.
     ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
+    ofGiven: " RETURNING token, revision",
     lockRow: " FOR UPDATE",
     lockFree: " FOR UPDATE SKIP LOCKED",
     guard: isMarked ? ` AND ${HAS_MARK}` : "",
@@ -104,6 +106,79 @@ function heldStatement(schema: string | undefined, place: Place): Statement {
   };
 }
 
+/** Results that are larger go as parameters: as text they are twice as large. */
+const TEXT_BYTES_MAX = 16_384;
+
+/** The statements that lock a place and end it, with their values inside: they are sent with BEGIN and COMMIT. */
+export class PostgresLocks {
+  readonly #dialect: Dialect;
+
+  constructor(schema: string | undefined) {
+    const dialect = dialectOf(schema, undefined);
+    // No name has a NUL character, so nothing else looks like a place for a value.
+    this.#dialect = {
+      ...dialect,
+      placeholder: (place) => `\0${place}\0`,
+      ofGiven: "",
+      writing: "",
+    };
+  }
+
+  lock(place: Place): string {
+    requirePlace(place);
+    return inlined(lockStatement(this.#dialect, place));
+  }
+
+  /** It fails if there is an entry. Undefined: it is too large for a text. */
+  end(place: Place, write: EntryWrite): string | undefined {
+    const { data } = write;
+    const bytes = data === "same" ? 0 : (data.value?.byteLength ?? 0);
+    if (bytes > TEXT_BYTES_MAX) return undefined;
+    return inlined(endStatement(this.#dialect, place, write));
+  }
+}
+
+function inlined({ text, values }: Statement): string {
+  return text
+    .split("\0")
+    .map((part, index) => (index % 2 === 0 ? part : literalOf(values[Number(part) - 1] ?? null)))
+    .join("");
+}
+
+/** Whether the error says that there was an entry. */
+export function isThereAlready(error: unknown): boolean {
+  const { code, table } = Object(error) as { readonly code?: unknown; readonly table?: unknown };
+  return code === "23505" && table === "hapax_entries";
+}
+
+/** Says what a row of `lockStatement` means. */
+async function lockedOf(
+  row: Row | undefined,
+  place: Place,
+  all: (statement: Statement) => Promise<readonly Row[]>,
+  { dialect, schema }: { readonly dialect: Dialect; readonly schema: string | undefined },
+): Promise<Locked> {
+  if (row === undefined) throw new Error("LG11 a lock has an answer");
+  if (row["isolation"] !== "read committed") return { kind: "stale" };
+  const token = row["drawn"] === null ? undefined : integerOf(row["drawn"]);
+  if (token !== undefined && token > 0) return { kind: "absent", token };
+  const [there] = token === 0 ? await all(findStatement(dialect, place, false)) : [];
+  if (there !== undefined) return { kind: "found", entry: entryOf(there, bytesOf) };
+  const [holder] = await all(heldStatement(schema, place));
+  return { kind: "held", heldMs: leftOf(holder?.["held"]) };
+}
+
+/** As `Entries.lock`, for a row that has come with BEGIN. */
+export function lockedBy(
+  row: Row | undefined,
+  place: Place,
+  joined: Query,
+  schema: string | undefined,
+): Promise<Locked> {
+  const all = ({ text, values }: Statement): Promise<readonly Row[]> => joined(text, values, true);
+  return lockedOf(row, place, all, { dialect: dialectOf(schema, joined), schema });
+}
+
 /** `joined`: of the caller's transaction. */
 export function postgresEntries(
   query: Query,
@@ -123,14 +198,7 @@ export function postgresEntries(
     async lock(place) {
       requirePlace(place);
       const [row] = await all(lockStatement(dialect, place));
-      if (row === undefined) throw new Error("LG11 a lock has an answer");
-      if (row["isolation"] !== "read committed") return { kind: "stale" };
-      const token = row["drawn"] === null ? undefined : integerOf(row["drawn"]);
-      if (token !== undefined && token > 0) return { kind: "absent", token };
-      const [there] = token === 0 ? await all(findStatement(dialect, place, false)) : [];
-      if (there !== undefined) return { kind: "found", entry: entryOf(there, bytesOf) };
-      const [holder] = await all(heldStatement(schema, place));
-      return { kind: "held", heldMs: leftOf(holder?.["held"]) };
+      return lockedOf(row, place, all, { dialect, schema });
     },
     async put(place, expected, write) {
       requirePlace(place);

@@ -7,6 +7,7 @@
 
 import {
   builderSession,
+  type EnclosedTransaction,
   isPgPool,
   isPostgresSql,
   type PgClient,
@@ -26,7 +27,7 @@ import type { OutboxLog } from "../outbox/log.ts";
 import { integerOf, textOf } from "./entry-statements.ts";
 import { pendingSteps } from "./migrations.ts";
 import { quotedName } from "../databases/quoting.ts";
-import { postgresEntries } from "./postgres-entries.ts";
+import { isThereAlready, lockedBy, postgresEntries, PostgresLocks } from "./postgres-entries.ts";
 import { createPostgresOutbox, type PostgresOutboxOptions } from "./postgres-outbox.ts";
 import { POSTGRES_MIGRATIONS_TABLE, POSTGRES_PARTS } from "./postgres-schema.ts";
 
@@ -142,9 +143,53 @@ function ledgerOf<Tx>(
         : migrate(query, schema),
     transaction: async (work, signal) =>
       joined === undefined ? session.transaction(work, signal) : work(joined.tx),
+    ...(joined === undefined && session.enclosed !== undefined
+      ? { lockedTransaction: lockedIn(session, session.enclosed, schema) }
+      : {}),
     in: (tx) => ledgerOf(session, { tx }, options),
   };
 }
+
+/** The lock goes with BEGIN, and the entry with COMMIT: work of one statement is three round trips. */
+function lockedIn<Tx>(
+  session: PostgresSession<Tx>,
+  enclosed: EnclosedTransaction<Tx>,
+  schema: string | undefined,
+): NonNullable<Ledger<Tx>["lockedTransaction"]> {
+  const locks = new PostgresLocks(schema);
+  return async (place, work, onLock, signal) => {
+    let isEnding = false;
+    try {
+      return await enclosed(
+        locks.lock(place),
+        async (tx, [row]) => {
+          const end = await work(tx, await lockedBy(row, place, session.in(tx), schema));
+          if (end.entry === undefined) return { ...end, last: undefined };
+          const last = locks.end(place, end.entry);
+          if (last === undefined) {
+            const { entries } = ledgerOf(
+              session,
+              { tx },
+              { ...(schema === undefined ? {} : { schema }) },
+            );
+            if ((await entries.put(place, { kind: "absent" }, end.entry)) === undefined)
+              throw new Late();
+          }
+          isEnding = true;
+          return { ...end, last };
+        },
+        onLock,
+        signal,
+      );
+    } catch (error) {
+      if (error instanceof Late || (isEnding && isThereAlready(error))) return "late";
+      throw error;
+    }
+  };
+}
+
+/** There is an entry where the work was to leave its own. */
+class Late extends Error {}
 
 /** LG7: under a stricter default, what others have made while this one waited for the lock would not be seen. */
 async function migrateAlone(query: Query, schema: string | undefined): Promise<void> {

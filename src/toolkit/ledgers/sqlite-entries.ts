@@ -2,26 +2,25 @@
  * Entries in SQLite. Every call is in the connection's turn, in a transaction of its own if it writes, or in the caller's.
  *
  *   - a call of its own never sees or joins an open transaction of the same connection;
- *   - the counter of tokens moves with the entry; a token that was given in a transaction and rolled back is not given
- *     again over the same connection, and if the transaction was the ledger's own, over no other either;
+ *   - sqlite-tokens.ts draws the tokens;
  *   - `find` in a transaction takes the lock for writing first, also if the caller began it only for reading.
  */
 
 import {
+  changesOf,
   type RunJoined,
   sqliteBytes,
   type SqliteConnection,
   type SqliteSession,
   type SqliteValue,
 } from "../databases/sqlite.ts";
-import type { Entries } from "./ledger.ts";
+import type { Entries, EntryWrite, Expected, Ledger, Place } from "./ledger.ts";
 import {
   type Dialect,
   entryOf,
   findStatement,
   integerOf,
   leftOf,
-  lockStatement,
   nextDueStatement,
   placedOf,
   putStatement,
@@ -33,23 +32,16 @@ import {
 } from "./entry-statements.ts";
 import { requirePlace } from "./places.ts";
 import { SQLITE_NOW } from "./sqlite-schema.ts";
-import { TOKEN_CLOCK_MAX } from "./tokens.ts";
+import { type Begun, drawsFreely, drawToken, keepingTokens, reserving } from "./sqlite-tokens.ts";
 
 type Row = Readonly<Record<string, unknown>>;
-
-/** The greatest token that was given over a connection. */
-interface GivenTokens {
-  max: number;
-}
-
-const givenOf = new WeakMap<SqliteConnection, GivenTokens>();
+type Written = ReturnType<typeof writtenOf>;
 
 // It has to begin a transaction for writing, not to write.
 const LOCK = "UPDATE hapax_tokens SET last = last WHERE id = 0";
-const RAISE = "UPDATE hapax_tokens SET last = ? WHERE id = 1 AND last < ?";
 
 // A writer has the whole database: rows are not locked.
-const dialectOf = (given: GivenTokens): Dialect => ({
+const DIALECT: Dialect = {
   entries: "hapax_entries",
   placeholder: () => "?",
   after: (placeholder) => `(${SQLITE_NOW} + ${placeholder})`,
@@ -58,14 +50,13 @@ const dialectOf = (given: GivenTokens): Dialect => ({
   between: (from, to) => `(${to} - ${from})`,
   // libsql ends the process over a list of rows with bytes that are empty.
   data: "NULLIF(data, x'') AS bytes, data = x'' AS isempty",
-  // Beyond those that were given and rolled back, too.
-  nextToken: (
-    bind,
-  ) => `(SELECT max(last + 1, ${bind(given.max + 1)}, min(${SQLITE_NOW} * 1000, ${TOKEN_CLOCK_MAX}))
-    FROM hapax_tokens WHERE id = 1)`,
-  tryLock: undefined,
+  // Tokens are drawn before they are written.
+  nextToken: "NULL",
+  tryLock: () => "true",
   ofLock: "",
   ofDrawn: "",
+  // To answer rows takes as long as to write them.
+  ofGiven: "",
   lockRow: "",
   lockFree: "",
   guard: "",
@@ -73,8 +64,8 @@ const dialectOf = (given: GivenTokens): Dialect => ({
   ending: "",
   endingIf: "",
   textsOf: (placeholder) => `json_each(${placeholder})`,
-  isChosen: (from) => `rowid IN (SELECT rowid ${from})`,
-});
+  isChosen: (from) => `(kind, scope, key) IN (SELECT kind, scope, key ${from})`,
+};
 
 /** `joined`: the caller has begun a transaction on this connection. */
 export function sqliteEntries(
@@ -82,10 +73,9 @@ export function sqliteEntries(
   joined: RunJoined | undefined,
 ): Entries {
   const isJoined = joined !== undefined;
-  const given = tokensOf(session.connection);
-  const dialect = dialectOf(given);
   const all = ({ text, values }: Statement): readonly Row[] =>
-    session.prepare(text).all(...(values as readonly SqliteValue[])) as readonly Row[];
+    session.prepare(text).all(...asValues(values)) as readonly Row[];
+  const one = (statement: Statement): Row | undefined => rowOf(session, statement);
   // Always a promise: what is wrong is a rejection.
   const reading = async <T>(work: () => T): Promise<T> =>
     joined === undefined ? session.read(work) : joined.read(work);
@@ -96,91 +86,128 @@ export function sqliteEntries(
       reading(() => {
         requirePlace(place);
         if (isJoined) session.prepare(LOCK).run();
-        const [row] = all(findStatement(dialect, place, isJoined));
+        const row = one(findStatement(DIALECT, place, isJoined));
         return row === undefined ? undefined : entryOf(row, sqliteBytes);
       }),
     lock: (place) =>
-      reading(() => {
+      (drawsFreely(session) ? reading : writing)(() => {
         requirePlace(place);
-        const [row] = all(lockStatement(dialect, place));
-        if (row === undefined) throw new Error("LG11 a lock has an answer");
-        const token = integerOf(row["drawn"]);
-        const [there] = token === 0 ? all(findStatement(dialect, place, false)) : [];
-        if (there !== undefined) return { kind: "found", entry: entryOf(there, sqliteBytes) };
-        // It may be known outside from now on, also if the transaction is rolled back.
-        given.max = token;
-        return { kind: "absent", token };
+        const row = one(findStatement(DIALECT, place, false));
+        if (row !== undefined) return { kind: "found", entry: entryOf(row, sqliteBytes) };
+        return { kind: "absent", token: drawToken(session) };
       }),
-    put: (place, expected, write) =>
-      writing(() => {
-        requirePlace(place);
-        const isNext = write.token !== "same" || expected.kind === "absent";
-        const [row] = all(putStatement(dialect, place, expected, write));
-        if (row === undefined) return undefined;
-        const written = writtenOf(row);
-        if (isNext) {
-          raise(session, written.token);
-          given.max = written.token;
-        }
-        return written;
-      }),
+    async put(place, expected, write) {
+      requirePlace(place);
+      return expected.kind === "absent" || write.token === "next"
+        ? await putAnew(session, joined, place, expected, write)
+        : await writing(() => writtenBy(session, place, expected, write));
+    },
     remove: (place, expected) =>
       writing(() => {
         requirePlace(place);
         return (
-          expected.kind !== "absent" && all(removeStatement(dialect, place, expected)).length > 0
+          expected.kind !== "absent" && all(removeStatement(DIALECT, place, expected)).length > 0
         );
       }),
     scan: (filter) =>
-      reading(() => all(scanStatement(dialect, filter)).map((row) => placedOf(row, sqliteBytes))),
-    nextDue: (kinds) => reading(() => leftOf(all(nextDueStatement(dialect, kinds))[0]?.["due"])),
+      reading(() => all(scanStatement(DIALECT, filter)).map((row) => placedOf(row, sqliteBytes))),
+    nextDue: (kinds) => reading(() => leftOf(all(nextDueStatement(DIALECT, kinds))[0]?.["due"])),
     // LG8: while another transaction writes there is nothing to gain from waiting; the next sweep finds it.
     sweep: async (max) => {
-      const sweep = (): number => all(sweepStatement(dialect, max)).length;
+      const sweep = (): number => all(sweepStatement(DIALECT, max)).length;
       return joined === undefined ? ((await session.tryTransaction(sweep)) ?? 0) : joined(sweep);
     },
   };
 }
 
-/**
- * Does the work of a transaction of its own. When it fails, all is taken back but the tokens that it gave: they may
- * be known outside.
- */
-export async function keepingTokens<T, Connection extends SqliteConnection>(
-  session: SqliteSession<Connection>,
-  work: (tx: Connection) => T | Promise<T>,
-  signal: AbortSignal | undefined,
-): Promise<T> {
-  let failure: { readonly error: unknown } | undefined;
-  try {
-    const end = await session.transaction(async () => {
-      const given = tokensOf(session.connection);
-      const before = given.max;
-      session.connection.exec("SAVEPOINT hapax_work");
-      try {
-        return { value: await session.lend(work, signal) };
-      } catch (error) {
-        failure = { error };
-        if (given.max === before) throw error;
-        session.connection.exec("ROLLBACK TO hapax_work");
-        raise(session, given.max);
-        return failure;
-      }
-    });
-    if ("value" in end) return end.value;
-    throw end.error;
-  } catch (error) {
-    // What went wrong first is what the caller wants to know, also if the tokens could not be kept.
-    throw failure === undefined ? error : failure.error;
+/** Some clients answer null if there is none. */
+function rowOf(
+  session: SqliteSession<SqliteConnection>,
+  { text, values }: Statement,
+): Row | undefined {
+  return (session.prepare(text).get(...asValues(values)) ?? undefined) as Row | undefined;
+}
+
+/** Writes an entry that gets its token with the write. */
+async function putAnew(
+  session: SqliteSession<SqliteConnection>,
+  joined: RunJoined | undefined,
+  place: Place,
+  expected: Expected,
+  write: EntryWrite,
+): Promise<Written | undefined> {
+  if (typeof write.token !== "string") {
+    const { drawn: token } = write.token;
+    const { text, values } = putStatement(DIALECT, place, expected, write);
+    const run = (): unknown => session.prepare(text).run(...asValues(values));
+    // One row or none, and no triggers: there is nothing to look up before and after it.
+    const isMade =
+      joined === undefined ? changesOf(await session.transaction(run)) > 0 : joined.one(run);
+    return isMade ? { token, revision: 1 } : undefined;
   }
+  const put = (): Written | undefined => {
+    const token = drawToken(session);
+    const given = { ...write, token: { drawn: token } };
+    if (expected.kind !== "absent") return writtenBy(session, place, expected, given);
+    const { text, values } = putStatement(DIALECT, place, expected, given);
+    const changes = changesOf(session.prepare(text).run(...asValues(values)));
+    return changes > 0 ? { token, revision: 1 } : undefined;
+  };
+  return joined === undefined ? await reserving(session, put) : joined(put);
 }
 
-function tokensOf(connection: SqliteConnection): GivenTokens {
-  const given = givenOf.get(connection) ?? { max: 0 };
-  givenOf.set(connection, given);
-  return given;
+function writtenBy(
+  session: SqliteSession<SqliteConnection>,
+  place: Place,
+  expected: Expected,
+  write: EntryWrite,
+): Written | undefined {
+  const row = rowOf(session, putStatement(DIALECT, place, expected, write));
+  return row === undefined ? undefined : writtenOf(row);
 }
 
-function raise(session: SqliteSession<SqliteConnection>, token: number): void {
-  session.prepare(RAISE).run(token, token);
+const LOCKED = `SELECT last, total_changes() AS total,
+  EXISTS (SELECT 1 FROM hapax_entries WHERE kind = ? AND scope = ? AND key = ?) AS there FROM hapax_tokens WHERE id = 1`;
+
+/** LG11: one look at the beginning says whether there is an entry, what the last token is, and what the connection has changed. */
+export function sqliteLocked<Connection extends SqliteConnection>(
+  session: SqliteSession<Connection>,
+  entriesIn: (tx: Connection) => Entries,
+): NonNullable<Ledger<Connection>["lockedTransaction"]> {
+  return async (place, work, onLock, signal) => {
+    requirePlace(place);
+    const { kind, scope, key } = place;
+    let isThere = true;
+    const begun = (): Begun => {
+      onLock();
+      const row = session.prepare(LOCKED).get(kind, scope, key) as Row | undefined;
+      if (row === undefined) throw new Error("LG3 hapax_tokens has no row");
+      isThere = integerOf(row["there"]) === 1;
+      return { last: integerOf(row["last"]), total: integerOf(row["total"]) };
+    };
+    let isLate = false;
+    const inside = async (tx: Connection): ReturnType<typeof work> => {
+      const entries = entriesIn(tx);
+      // Without an `await`: so that nothing else runs between the look and the work.
+      const end = await (!isThere && drawsFreely(session)
+        ? work(tx, { kind: "absent", token: drawToken(session) })
+        : workLocked(entries, tx));
+      if (end.entry === undefined) return end;
+      isLate = (await entries.put(place, { kind: "absent" }, end.entry)) === undefined;
+      if (isLate) throw new Error("LG11 a place that was locked has an entry");
+      return end;
+    };
+    const workLocked = async (entries: Entries, tx: Connection): ReturnType<typeof work> =>
+      work(tx, (await entries.lock?.(place)) ?? { kind: "stale" });
+    try {
+      return await keepingTokens(session, inside, signal, begun);
+    } catch (error) {
+      if (isLate) return "late";
+      throw error;
+    }
+  };
+}
+
+function asValues(values: Statement["values"]): readonly SqliteValue[] {
+  return values;
 }

@@ -14,12 +14,13 @@ import {
   type SqliteConnection,
   type SqliteSession,
 } from "../databases/sqlite.ts";
-import type { Ledger } from "./ledger.ts";
+import type { Entries, Ledger } from "./ledger.ts";
 import type { OutboxLog } from "../outbox/log.ts";
 import { integerOf, textOf } from "./entry-statements.ts";
 import { pendingSteps } from "./migrations.ts";
-import { keepingTokens, sqliteEntries } from "./sqlite-entries.ts";
+import { sqliteEntries, sqliteLocked } from "./sqlite-entries.ts";
 import { createSqliteOutbox } from "./sqlite-outbox.ts";
+import { keepingTokens } from "./sqlite-tokens.ts";
 import { SQLITE_MIGRATIONS_TABLE, SQLITE_NOW, SQLITE_PARTS } from "./sqlite-schema.ts";
 
 export type { SqliteConnection } from "../databases/sqlite.ts";
@@ -91,11 +92,17 @@ function ledgerOf<Connection extends SqliteConnection>(
     },
     transaction: async (work, signal) =>
       joined === undefined ? keepingTokens(session, work, signal) : work(joined.tx),
+    ...(joined === undefined ? { lockedTransaction: sqliteLocked(session, entriesIn) } : {}),
     in: (tx) => {
       const { session: own, run } = joinSqlite(tx);
       return ledgerOf(own, { tx, run });
     },
   };
+}
+
+function entriesIn(tx: SqliteConnection): Entries {
+  const { session, run } = joinSqlite(tx);
+  return sqliteEntries(session, run);
 }
 
 /** LG7: in a transaction for writing, of which there is one at a time. */

@@ -11,11 +11,18 @@
 
 import { onAbort, unlessAborted } from "../../base/aborts.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
-import { failpoint } from "../../base/failpoint.ts";
+import { failpoint, hasFailpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
-import type { Entry, Ledger } from "../ledgers/ledger.ts";
+import type { Entry, Ledger, Locked, LockedEnd } from "../ledgers/ledger.ts";
 import { acquire, type Claim } from "./claiming.ts";
-import { acquireLocked, type AcquiredLock, endedOf, findEnded, mayLock } from "./locking.ts";
+import {
+  acquiredBy,
+  type AcquiredLock,
+  endedOf,
+  findEnded,
+  inLockedTransaction,
+  mayLock,
+} from "./locking.ts";
 import { growingPauses } from "./pauses.ts";
 import { encodeFailure } from "./result.ts";
 import type { Bytes, Encodable, JobWork, OnceJob } from "./options.ts";
@@ -143,9 +150,12 @@ async function workInTransaction<Tx>(
         isTaken = true;
         return;
       }
-      ended = await workInside(ledger.in(tx), tx, claim, job, work, (error) => {
+      const data = await workInside(tx, claim, job, work, (error) => {
         thrown = { error };
       });
+      await claim.complete(ledger.in(tx), "done", data);
+      await failpoint("once.completed");
+      ended = endedBy(claim, data);
     }, claim.signal);
   } catch (error) {
     if (thrown !== undefined) return await fail(ledger, claim, job, thrown.error);
@@ -174,27 +184,40 @@ async function attemptLocked<Tx>(
   let claim: Claim<Tx> | undefined;
   let thrown: { readonly error: unknown } | undefined;
   let ended: Ended | undefined;
+  let startedMs = 0;
+  const inside = async (tx: Tx, locked: Locked): Promise<LockedEnd<LockedOutcome>> => {
+    const { place, terms, tools } = job;
+    const acquired = acquiredBy(locked, ledger, place, terms, tools, over, startedMs);
+    if (acquired.kind !== "locked") return { value: outcomeOf(acquired), entry: undefined };
+    const held = acquired.claim;
+    claim = held;
+    if (hasFailpoint()) await failpoint("once.claimed");
+    onClaimed();
+    const data = await workInside(tx, held, job, work, (error) => {
+      thrown = { error };
+    });
+    const entry = held.end(data);
+    if (entry === undefined) await held.complete(ledger.in(tx), "done", data);
+    await failpoint("once.completed");
+    ended = endedBy(held, data);
+    return { value: ended, entry };
+  };
+  const onLock = (): void => {
+    startedMs = job.tools.clock.steadyMs();
+  };
   try {
-    const outcome = await ledger.transaction(async (tx) => {
-      const inside = ledger.in(tx);
-      const acquired = await acquireLocked(ledger, inside, job.place, job.terms, job.tools, over);
-      if (acquired.kind !== "locked") return outcomeOf(acquired);
-      const held = acquired.claim;
-      claim = held;
-      await failpoint("once.claimed");
-      onClaimed();
-      ended = await workInside(inside, tx, held, job, work, (error) => {
-        thrown = { error };
-      });
-      return ended;
-    }, over.signal);
+    const end = await inLockedTransaction(ledger, job.place, inside, onLock, over.signal);
+    // Another one had ended between the look at the entry and the lock. The entry says what to do.
+    if (end === "late") {
+      job.tools.meter.add("fenced_total", 1, { primitive: "once" });
+      return "taken";
+    }
     if (ended !== undefined) await failpoint("once.committed");
-    return outcome;
+    return end.value;
   } catch (error) {
     if (claim === undefined) throw error;
     if (thrown !== undefined) return await fail(ledger, claim, job, thrown.error);
     if (ended !== undefined) return await settle(ledger, claim, job, ended, error);
-    // Another one had ended between the look at the entry and the lock. The entry says what to do.
     if (claim.isLate) return "taken";
     const held = claim;
     await leave(() => held.release());
@@ -204,6 +227,8 @@ async function attemptLocked<Tx>(
   }
 }
 
+type LockedOutcome = AttemptOutcome | "claims first";
+
 function outcomeOf<Tx>(
   acquired: Exclude<AcquiredLock<Tx>, { readonly kind: "locked" }>,
 ): AttemptOutcome | "claims first" {
@@ -212,16 +237,15 @@ function outcomeOf<Tx>(
   return kind === "done" ? endedBefore(entry) : { kind, entry };
 }
 
-/** Does the work in its transaction, and writes its end. `onThrown` gets what the work has thrown. */
+/** Does the work in its transaction. `onThrown` gets what the work has thrown. */
 async function workInside<Tx>(
-  inside: Ledger<Tx>,
   tx: Tx,
   claim: Claim<Tx>,
   job: OnceJob<Tx>,
   work: Worked<Tx, "transaction">,
   onThrown: (error: unknown) => void,
-): Promise<Ended> {
-  await failpoint("once.began");
+): Promise<Bytes> {
+  if (hasFailpoint()) await failpoint("once.began");
   let data: Bytes;
   try {
     const { token, attempts: attempt } = claim;
@@ -234,9 +258,7 @@ async function workInside<Tx>(
     throw error;
   }
   await failpoint("once.worked");
-  await claim.complete(inside, "done", data);
-  await failpoint("once.completed");
-  return endedBy(claim, data);
+  return data;
 }
 
 /** Works in the caller's transaction. The claim is invisible to others until that commits, so nothing renews it. */

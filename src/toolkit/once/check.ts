@@ -58,6 +58,8 @@ function problemOfName(value: unknown): string | undefined {
   if (value === "") return "is empty";
   if (value.includes("\0")) return "has a NUL character";
   if (/\p{Surrogate}/u.test(value)) return "has half of a surrogate pair";
+  // A character has at most three bytes for each of its UTF-16 units.
+  if (value.length * 3 <= NAME_BYTES_MAX) return undefined;
   const bytes = value.length > NAME_BYTES_MAX ? value.length : encoder.encode(value).length;
   return bytes > NAME_BYTES_MAX ? `has more than ${NAME_BYTES_MAX} bytes` : undefined;
 }

@@ -282,6 +282,17 @@ export class Claim<Tx> implements ClaimFacts {
     await this.#end(ledger, { ...this.#running(), data: { value: data } });
   }
 
+  /**
+   * CK7: ends a claim that is only a lock, with the entry that its transaction makes at its end. Undefined: the claim is written
+   * down, or may be by now, and `complete` has to end it. Throws `lease_lost`.
+   */
+  end(data: Uint8Array | undefined): EntryWrite | undefined {
+    if (this.#isWritten || this.#writing !== undefined) return undefined;
+    this.requireHeld();
+    this.stop();
+    return this.#made(this.#ended("done", data, this.#terms.retainMs));
+  }
+
   /** CK3: records the end of the work, in the transaction of the work: pass `ledger.in(tx)`. Throws `lease_lost`. */
   async complete(
     ledger: Ledger<Tx>,
@@ -293,7 +304,15 @@ export class Claim<Tx> implements ClaimFacts {
     if (!this.#isWritten) this.requireHeld();
     // A renewal after the end would take the end for a loss.
     this.stop();
-    await this.#end(ledger, {
+    await this.#end(ledger, this.#ended(state, data, retainMs));
+  }
+
+  #ended(
+    state: "done" | "failed",
+    data: Uint8Array | undefined,
+    retainMs: number | undefined,
+  ): EntryWrite {
+    return {
       state,
       token: "same",
       attempts: this.attempts,
@@ -301,7 +320,7 @@ export class Claim<Tx> implements ClaimFacts {
       keepMs: retainMs,
       fingerprint: "same",
       data: { value: data },
-    });
+    };
   }
 
   /** Gives the key back at once, with its count of attempts and its progress. Does nothing if the claim is lost already. */
@@ -409,14 +428,17 @@ export class Claim<Tx> implements ClaimFacts {
 
   /** CK7: makes the entry of a lock. False: there is one, which may be its own. */
   async #make(ledger: Ledger<Tx>, write: EntryWrite): Promise<boolean> {
-    const { fingerprint } = this.#terms;
-    const made = await ledger.entries.put(this.place, ABSENT, {
+    return (await ledger.entries.put(this.place, ABSENT, this.#made(write))) !== undefined;
+  }
+
+  /** The same write, for an entry that is not there yet. */
+  #made(write: EntryWrite): EntryWrite {
+    return {
       ...write,
       token: { drawn: this.token },
-      fingerprint: { value: fingerprint },
+      fingerprint: { value: this.#terms.fingerprint },
       data: write.data === "same" ? { value: undefined } : write.data,
-    });
-    return made !== undefined;
+    };
   }
 
   #renewLater(): void {

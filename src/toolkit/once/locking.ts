@@ -6,7 +6,7 @@
 
 import { pause } from "../../base/pause.ts";
 import { decideClaim } from "../rules/claim.ts";
-import type { Entry, Ledger, Place } from "../ledgers/ledger.ts";
+import type { Entry, Ledger, Locked, LockedEnd, Place } from "../ledgers/ledger.ts";
 import { Claim, type ClaimTerms, type ResolvedTools, UNSEEN } from "./claiming.ts";
 import { LOCK_MS_MAX } from "./limits.ts";
 import { growingPauses } from "./pauses.ts";
@@ -22,6 +22,33 @@ export function mayLock<Tx>({ entries, isJoined }: Ledger<Tx>, terms: ClaimTerms
   return terms.locks === true && !isJoined && entries.lock !== undefined;
 }
 
+/** Runs a transaction that locks the place first. `onLock` is called just before that. `late`: nothing was committed. */
+export async function inLockedTransaction<Tx, T>(
+  ledger: Ledger<Tx>,
+  place: Place,
+  work: (tx: Tx, locked: Locked) => Promise<LockedEnd<T>>,
+  onLock: () => void,
+  signal: AbortSignal,
+): Promise<LockedEnd<T> | "late"> {
+  if (ledger.lockedTransaction !== undefined)
+    return await ledger.lockedTransaction(place, work, onLock, signal);
+  let isLate = false;
+  try {
+    return await ledger.transaction(async (tx) => {
+      const { entries } = ledger.in(tx);
+      onLock();
+      const end = await work(tx, (await entries.lock?.(place)) ?? { kind: "stale" });
+      if (end.entry === undefined) return end;
+      if ((await entries.put(place, { kind: "absent" }, end.entry)) !== undefined) return end;
+      isLate = true;
+      throw new Error("another one has made the entry");
+    }, signal);
+  } catch (error) {
+    if (isLate) return "late";
+    throw error;
+  }
+}
+
 /**
  * Claims the key in the transaction of the work, or says why not. Does not wait. `inside` is `ledger.in(tx)`. `over` aborts when the
  * claim is lost: its signal must end that transaction, and so the work (CK5).
@@ -35,8 +62,21 @@ export async function acquireLocked<Tx>(
   over: AbortController,
 ): Promise<AcquiredLock<Tx>> {
   const startedMs = tools.clock.steadyMs();
-  const locked = await inside.entries.lock?.(place);
-  switch (locked?.kind) {
+  const locked = (await inside.entries.lock?.(place)) ?? { kind: "stale" };
+  return acquiredBy(locked, ledger, place, terms, tools, over, startedMs);
+}
+
+/** Says what a lock means for the claim. `startedMs` is when it was asked for. */
+export function acquiredBy<Tx>(
+  locked: Locked,
+  ledger: Ledger<Tx>,
+  place: Place,
+  terms: ClaimTerms,
+  tools: ResolvedTools,
+  over: AbortController,
+  startedMs: number,
+): AcquiredLock<Tx> {
+  switch (locked.kind) {
     case "absent": {
       const facts = { place, token: locked.token, attempts: 1, isTakeover: false, data: undefined };
       tools.meter.add("claims_total", 1, { primitive: place.kind });
@@ -50,7 +90,7 @@ export async function acquireLocked<Tx>(
       tools.meter.add("takeovers_total", 1, { primitive: place.kind });
       return { kind: "claims first" };
     }
-    default:
+    case "stale":
       return { kind: "claims first" };
   }
 }
