@@ -9,6 +9,17 @@ const LANE_TEST = "src/streams/runtimes/node-lane.test.ts";
 
 export const laneFaults: readonly Fault[] = [
   {
+    name: "the lane takes a value for the last one of its connection, because it is as long",
+    guarantee: "G40",
+    file: "src/streams/runtimes/node-lane-memory.ts",
+    find: "if (bytes[start + at] !== text.charCodeAt(at)) return false;",
+    replace: "if (bytes[start + at] === undefined) return false;",
+    caughtBy: {
+      file: "src/streams/runtimes/node-lane-memory.test.ts",
+      test: "G40 a request says what its own bytes say, for any requests before it on its connection",
+    },
+  },
+  {
     name: "the lane takes a Content-Length that is sent twice",
     guarantee: "G8",
     file: PARSER,

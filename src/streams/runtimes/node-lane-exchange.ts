@@ -4,8 +4,11 @@ import { HapaxError } from "../../base/errors.ts";
 import type { Exchange, WholeAnswer } from "../server/exchange.ts";
 import type { BodyBudget, BodyShare } from "./node-body-budget.ts";
 import { tooLarge } from "./node-exchange.ts";
-import type { LaneCredential } from "./node-lane-credential.ts";
-import { findField, findPlace, type HeadParser } from "./node-lane-parser.ts";
+import type { LaneMemory } from "./node-lane-memory.ts";
+import { findPlace, type HeadParser } from "./node-lane-parser.ts";
+
+/** Where a memory keeps the path. The fields follow. */
+const PATH_PLACE = 0;
 
 const EMPTY = Promise.resolve(new Uint8Array(0));
 
@@ -28,7 +31,7 @@ export class LaneExchange implements Exchange {
   readonly #publicUrl: string | undefined;
   readonly #budget: BodyBudget;
   readonly #connection: { readonly remoteAddress?: string | undefined };
-  readonly #credential: LaneCredential;
+  readonly #memory: LaneMemory;
   /** Known if it is the connection's last one again, or once it was asked for. */
   #authorization: string | undefined;
   readonly #length: number;
@@ -47,18 +50,18 @@ export class LaneExchange implements Exchange {
     budget: BodyBudget,
     publicUrl: string | undefined,
     connection: { readonly remoteAddress?: string | undefined },
-    credential: LaneCredential,
+    memory: LaneMemory,
   ) {
     const { targetStart, queryMark, targetEnd, contentLength } = parser;
-    this.path = head.toString("latin1", targetStart, queryMark);
+    this.path = memory.textOf(head, PATH_PLACE, targetStart, queryMark);
     this.query = queryMark === targetEnd ? "" : head.toString("latin1", queryMark + 1, targetEnd);
     this.#head = head;
     this.#fields = parser.fields;
     this.#publicUrl = publicUrl;
     this.#budget = budget;
     this.#connection = connection;
-    this.#credential = credential;
-    this.#authorization = parser.repeatsCredential ? credential.text : undefined;
+    this.#memory = memory;
+    this.#authorization = parser.repeatsCredential ? memory.credential : undefined;
     this.#length = contentLength;
     this.received = body;
     this.bytesLeft = body === undefined ? contentLength : 0;
@@ -86,12 +89,13 @@ export class LaneExchange implements Exchange {
   }
 
   header(name: string): string | undefined {
-    if (name !== "authorization") return findField(this.#head, this.#fields, name);
-    if (this.#authorization !== undefined) return this.#authorization;
-    const at = findPlace(this.#head, this.#fields, name);
+    const fields = this.#fields;
+    const at = findPlace(this.#head, fields, name);
     if (at < 0) return undefined;
-    const [start = 0, end = 0] = [this.#fields[at + 2], this.#fields[at + 3]];
-    this.#authorization = this.#credential.keep(this.#head, start, end);
+    const start = fields[at + 2] ?? 0;
+    const end = fields[at + 3] ?? 0;
+    if (name !== "authorization") return this.#memory.textOf(this.#head, at + 1, start, end);
+    this.#authorization ??= this.#memory.keepCredential(this.#head, start, end);
     return this.#authorization;
   }
 

@@ -17,7 +17,7 @@
  */
 
 import { LIMITS } from "../../protocol/limits.ts";
-import type { LaneCredential } from "./node-lane-credential.ts";
+import type { LaneMemory } from "./node-lane-memory.ts";
 
 /** The verdict on bytes: a complete head, the start of one, or not for the lane. */
 export type HeadVerdict = "whole" | "partial" | "unusual";
@@ -83,17 +83,7 @@ const FOREIGN = new Set(
 
 const hashes = new Map<string, number>();
 
-/** Returns a field of a head by its lower-case name. */
-export function findField(
-  bytes: Buffer,
-  fields: readonly number[],
-  name: string,
-): string | undefined {
-  const at = findPlace(bytes, fields, name);
-  return at < 0 ? undefined : bytes.toString("latin1", fields[at + 2], fields[at + 3]);
-}
-
-/** Returns where a field begins in `fields`: the start and the end of its value follow two and three behind. -1: there is none. */
+/** Returns where a field begins in `fields`, by its lower-case name: the start and the end of its value follow two and three behind. -1: there is none. */
 export function findPlace(bytes: Buffer, fields: readonly number[], name: string): number {
   let hash = hashes.get(name);
   if (hash === undefined) {
@@ -128,10 +118,10 @@ export class HeadParser {
   /** Whether the credential is the one that `parse` was given: its bytes were checked before. */
   repeatsCredential = false;
   #hasHost = false;
-  #credential: LaneCredential | undefined;
+  #memory: LaneMemory | undefined;
 
-  parse(bytes: Buffer, from: number, credential?: LaneCredential): HeadVerdict {
-    this.#credential = credential;
+  parse(bytes: Buffer, from: number, memory?: LaneMemory): HeadVerdict {
+    this.#memory = memory;
     // A longer head is unusual, for any content.
     const to = Math.min(bytes.length, from + LIMITS.laneHeadBytesMax);
     const verdict = this.#parse(bytes, from, to);
@@ -215,8 +205,8 @@ export class HeadParser {
 
   /** The bytes of a credential that need no look. They are all of the value, or none of it. */
   #repeatedBytes(bytes: Buffer, name: number, start: number, to: number): number {
-    if (this.#credential === undefined || !isNamed(bytes, name, "authorization")) return 0;
-    const length = this.#credential.repeatedBytes(bytes, start, to);
+    if (this.#memory === undefined || !isNamed(bytes, name, "authorization")) return 0;
+    const length = this.#memory.repeatedBytes(bytes, start, to);
     if (length === 0 || bytes[start + length] !== CR) return 0;
     this.repeatsCredential = true;
     return length;
