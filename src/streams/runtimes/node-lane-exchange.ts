@@ -28,6 +28,7 @@ export class LaneExchange implements Exchange {
   bytesLeft: number;
   readonly #head: Buffer;
   readonly #fields: readonly number[];
+  readonly #marks: number;
   readonly #publicUrl: string | undefined;
   readonly #budget: BodyBudget;
   readonly #connection: { readonly remoteAddress?: string | undefined };
@@ -57,6 +58,7 @@ export class LaneExchange implements Exchange {
     this.query = queryMark === targetEnd ? "" : head.toString("latin1", queryMark + 1, targetEnd);
     this.#head = head;
     this.#fields = parser.fields;
+    this.#marks = parser.marks;
     this.#publicUrl = publicUrl;
     this.#budget = budget;
     this.#connection = connection;
@@ -90,7 +92,7 @@ export class LaneExchange implements Exchange {
 
   header(name: string): string | undefined {
     const fields = this.#fields;
-    const at = findPlace(this.#head, fields, name);
+    const at = findPlace(this.#head, fields, this.#marks, name);
     if (at < 0) return undefined;
     const start = fields[at + 2] ?? 0;
     const end = fields[at + 3] ?? 0;

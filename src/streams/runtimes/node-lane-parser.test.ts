@@ -41,8 +41,8 @@ function verdictOn(text: string): HeadVerdict {
 }
 
 /** A field of the head that was parsed last. */
-function findField({ fields }: HeadParser, bytes: Buffer, name: string): string | undefined {
-  const at = findPlace(bytes, fields, name);
+function findField({ fields, marks }: HeadParser, bytes: Buffer, name: string): string | undefined {
+  const at = findPlace(bytes, fields, marks, name);
   return at < 0 ? undefined : bytes.toString("latin1", fields[at + 2], fields[at + 3]);
 }
 

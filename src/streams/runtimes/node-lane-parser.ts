@@ -70,6 +70,11 @@ function nextHash(hash: number, byte: number): number {
   return (Math.imul(hash, 31) + byte) | 0;
 }
 
+/** One of 32 marks. A name whose mark is missing is not in a head; one whose mark is there may be. */
+function markOf(hash: number): number {
+  return 1 << hash; // By its last five bits.
+}
+
 const HOST = hashOf("host");
 const CONTENT_LENGTH = hashOf("content-length");
 const CONNECTION = hashOf("connection");
@@ -83,13 +88,22 @@ const FOREIGN = new Set(
 
 const hashes = new Map<string, number>();
 
-/** Returns where a field begins in `fields`, by its lower-case name: the start and the end of its value follow two and three behind. -1: there is none. */
-export function findPlace(bytes: Buffer, fields: readonly number[], name: string): number {
+/**
+ * Returns where a field begins in `fields`, by its lower-case name: the start and the end of its value follow two and three behind.
+ * -1: there is none. Handlers ask for many fields that few requests have, so the marks of all names are looked at first.
+ */
+export function findPlace(
+  bytes: Buffer,
+  fields: readonly number[],
+  marks: number,
+  name: string,
+): number {
   let hash = hashes.get(name);
   if (hash === undefined) {
     hash = hashOf(name);
     hashes.set(name, hash); // Names come from handlers, never from clients, so there are few.
   }
+  if ((marks & markOf(hash)) === 0) return -1;
   for (let at = 0; at < fields.length; at += 4) {
     if (fields[at] !== hash) continue;
     return isNamed(bytes, fields[at + 1] ?? 0, name) ? at : -1;
@@ -115,6 +129,8 @@ export class HeadParser {
   contentLength = 0;
   /** For each field: hash of the name, start of the name, start and end of the value. The array is never reused. */
   fields: number[] = [];
+  /** The marks of the names of all fields. */
+  marks = 0;
   /** Whether the credential is the one that `parse` was given: its bytes were checked before. */
   repeatsCredential = false;
   #hasHost = false;
@@ -134,6 +150,7 @@ export class HeadParser {
     const line = this.#parseLine(bytes, from, to);
     if (line !== "whole") return line;
     this.fields = [];
+    this.marks = 0;
     this.contentLength = 0;
     this.#hasHost = false;
     this.repeatsCredential = false;
@@ -218,6 +235,7 @@ export class HeadParser {
     // Two names with the same hash by chance count as one name. That only makes the request unusual.
     for (let at = 0; at < fields.length; at += 4) if (fields[at] === hash) return false;
     fields.push(hash, name, start, end);
+    this.marks |= markOf(hash);
     switch (hash) {
       case HOST:
         this.#hasHost = true;
