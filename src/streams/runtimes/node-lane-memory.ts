@@ -8,9 +8,9 @@
  *   - a long value is not kept: a connection that is idle holds little.
  */
 
-const WORD = 4;
 /** From this length on, reading words is worth the view that it needs. */
-const LONG_BYTES = 256;
+const LONG_BYTES = 128;
+const WORDS_BYTES = 16;
 
 const TEXT_CHARS_MAX = 64;
 
@@ -45,7 +45,10 @@ export class LaneMemory {
     let at = 0;
     if (length >= LONG_BYTES) {
       const [sent, words] = [viewOf(head, start, length), this.#words];
-      for (; at + WORD <= length; at += WORD) difference |= sent.getInt32(at) ^ words.getInt32(at);
+      for (; at + WORDS_BYTES <= length; at += WORDS_BYTES) {
+        difference |= differenceAt(sent, words, at) | differenceAt(sent, words, at + 4);
+        difference |= differenceAt(sent, words, at + 8) | differenceAt(sent, words, at + 12);
+      }
     }
     for (; at < length; at += 1) difference |= (head[start + at] ?? 0) ^ (known[at] ?? 0);
     return difference === 0 ? length : 0;
@@ -68,6 +71,10 @@ function isText(bytes: Buffer, start: number, end: number, text: string): boolea
     if (bytes[start + at] !== text.charCodeAt(at)) return false;
   }
   return true;
+}
+
+function differenceAt(one: DataView, other: DataView, at: number): number {
+  return one.getInt32(at, true) ^ other.getInt32(at, true);
 }
 
 function viewOf(bytes: Uint8Array, start: number, length: number): DataView {

@@ -131,7 +131,7 @@ export class HeadParser {
   fields: number[] = [];
   /** The marks of the names of all fields. */
   marks = 0;
-  /** Whether the credential is the one that `parse` was given: its bytes were checked before. */
+  /** Whether the credential, if the head has one, is the one that `parse` was given: its bytes were checked before. */
   repeatsCredential = false;
   #hasHost = false;
   #memory: LaneMemory | undefined;
@@ -205,7 +205,8 @@ export class HeadParser {
     at += 1;
     if (bytes[at] === SPACE) at += 1;
     const start = at;
-    if (hash === AUTHORIZATION) at += this.#repeatedBytes(bytes, from, start, to);
+    // A name that shares the number of this one has no credential, but may have its bytes: they are good for any field.
+    if (hash === AUTHORIZATION) at += this.#repeatedBytes(bytes, start, to);
     for (; at < to; at += 1) {
       const byte = bytes[at] ?? 0;
       if (isVisible[byte] === 1) continue;
@@ -221,8 +222,8 @@ export class HeadParser {
   }
 
   /** The bytes of a credential that need no look. They are all of the value, or none of it. */
-  #repeatedBytes(bytes: Buffer, name: number, start: number, to: number): number {
-    if (this.#memory === undefined || !isNamed(bytes, name, "authorization")) return 0;
+  #repeatedBytes(bytes: Buffer, start: number, to: number): number {
+    if (this.#memory === undefined) return 0;
     const length = this.#memory.repeatedBytes(bytes, start, to);
     if (length === 0 || bytes[start + length] !== CR) return 0;
     this.repeatsCredential = true;
