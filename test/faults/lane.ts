@@ -23,8 +23,8 @@ export const laneFaults: readonly Fault[] = [
     name: "the lane takes a Content-Length that is sent twice",
     guarantee: "G8",
     file: PARSER,
-    find: "if (fields[at] === hash) return false;",
-    replace: "if (fields[at] === hash && hash !== CONTENT_LENGTH) return false;",
+    find: "if (!fields.add(hash, start, end)) return false;",
+    replace: "if (!fields.add(hash, start, end) && hash !== CONTENT_LENGTH) return false;",
     caughtBy: {
       file: PARSER_TEST,
       test: "what says where a request ends is plain, or the request is unusual > a second Content-Length",
@@ -34,7 +34,7 @@ export const laneFaults: readonly Fault[] = [
     name: "the lane takes a name for Content-Length that only shares its number",
     guarantee: "G8",
     file: PARSER,
-    find: `isNamed(bytes, name, "content-length") && this.#takeLength(bytes, start, end)`,
+    find: `fields.isNamed(start, "content-length") && this.#takeLength(bytes, start, end)`,
     replace: "this.#takeLength(bytes, start, end)",
     caughtBy: {
       file: PARSER_TEST,

@@ -5,7 +5,7 @@ import type { Exchange, WholeAnswer } from "../server/exchange.ts";
 import type { BodyBudget, BodyShare } from "./node-body-budget.ts";
 import { tooLarge } from "./node-exchange.ts";
 import type { LaneMemory } from "./node-lane-memory.ts";
-import { findPlace, type HeadParser } from "./node-lane-parser.ts";
+import type { HeadParser, LaneFields } from "./node-lane-parser.ts";
 
 /** Where a memory keeps the path. The fields follow. */
 const PATH_PLACE = 0;
@@ -26,9 +26,7 @@ export class LaneExchange implements Exchange {
   received: Buffer | undefined;
   /** Bytes of the body that have not come yet. */
   bytesLeft: number;
-  readonly #head: Buffer;
-  readonly #fields: readonly number[];
-  readonly #marks: number;
+  readonly #fields: LaneFields;
   readonly #publicUrl: string | undefined;
   readonly #budget: BodyBudget;
   readonly #connection: { readonly remoteAddress?: string | undefined };
@@ -56,9 +54,7 @@ export class LaneExchange implements Exchange {
     const { targetStart, queryMark, targetEnd, contentLength } = parser;
     this.path = memory.textOf(head, PATH_PLACE, targetStart, queryMark);
     this.query = queryMark === targetEnd ? "" : head.toString("latin1", queryMark + 1, targetEnd);
-    this.#head = head;
     this.#fields = parser.fields;
-    this.#marks = parser.marks;
     this.#publicUrl = publicUrl;
     this.#budget = budget;
     this.#connection = connection;
@@ -92,12 +88,11 @@ export class LaneExchange implements Exchange {
 
   header(name: string): string | undefined {
     const fields = this.#fields;
-    const at = findPlace(this.#head, fields, this.#marks, name);
-    if (at < 0) return undefined;
-    const start = fields[at + 2] ?? 0;
-    const end = fields[at + 3] ?? 0;
-    if (name !== "authorization") return this.#memory.textOf(this.#head, at + 1, start, end);
-    this.#authorization ??= this.#memory.keepCredential(this.#head, start, end);
+    const place = fields.find(name);
+    if (place < 0) return undefined;
+    const [start, end] = [fields.startOf(place), fields.endOf(place)];
+    if (name !== "authorization") return this.#memory.textOf(fields.bytes, place + 1, start, end);
+    this.#authorization ??= this.#memory.keepCredential(fields.bytes, start, end);
     return this.#authorization;
   }
 
