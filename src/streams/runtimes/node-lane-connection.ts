@@ -15,7 +15,7 @@ import { type ErrorCode, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { HapaxServer } from "../server.ts";
 import type { WholeAnswer } from "../server/exchange.ts";
-import type { BodyBudget } from "./node-body-budget.ts";
+import type { BodyBudget } from "../server/body-budget.ts";
 import { brokenBody, untakenOf } from "./node-exchange.ts";
 import { namedFailure } from "./node-listener.ts";
 import { encodeLaneAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts";

@@ -2,7 +2,7 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import type { Exchange, WholeAnswer } from "../server/exchange.ts";
-import type { BodyBudget, BodyShare } from "./node-body-budget.ts";
+import type { BodyBudget, BodyShare } from "../server/body-budget.ts";
 import { tooLarge } from "./node-exchange.ts";
 import type { LaneMemory } from "./node-lane-memory.ts";
 import type { HeadParser, LaneFields } from "./node-lane-parser.ts";

@@ -1,7 +1,7 @@
 // What a connection remembers must not show.
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { BodyBudget } from "./node-body-budget.ts";
+import { BodyBudget } from "../server/body-budget.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";
 import { LaneMemory } from "./node-lane-memory.ts";
 import { HeadParser } from "./node-lane-parser.ts";

@@ -6,7 +6,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";
-import { BodyBudget } from "./node-body-budget.ts";
+import { BodyBudget } from "../server/body-budget.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";
 import { LaneMemory } from "./node-lane-memory.ts";
 import { HeadParser } from "./node-lane-parser.ts";
