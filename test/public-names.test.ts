@@ -33,9 +33,12 @@ beforeAll(async () => {
   await buildIfNeeded();
 }, 120_000);
 
-/** As many as a reader can know. Before you add one, look for one that can go. */
-const ENTRIES_MAX = 20;
-const NAMES_MAX = 220;
+/**
+ * As many as a reader can know. Before you add one, look for one that can go. `hapax/fetch` is the 21st: a runtime is an entry of its
+ * own, as `hapax/node` is.
+ */
+const ENTRIES_MAX = 21;
+const NAMES_MAX = 222;
 
 test("there are few entry points, and few names in all of them together", () => {
   const entries = entriesOf();
