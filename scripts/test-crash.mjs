@@ -19,6 +19,8 @@ const FILES = [
   "test/client/writes-storms",
   "test/client/reads-storms",
   "src/streams/stores/file/verification",
+  "test/protocol/conformance-bun",
+  "test/protocol/conformance-fetch",
   "test/heavy",
 ];
 

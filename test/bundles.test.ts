@@ -80,7 +80,7 @@ async function expectErrors(
 
 test("the entry points are all there, and the patterns stand for files", () => {
   const names = entryPoints().map(({ name }) => name);
-  expect(names).toHaveLength(21);
+  expect(names).toHaveLength(24);
   expect(names).toEqual(expect.arrayContaining([".", "./stores/file", ...CLIENT_ENTRIES]));
 });
 

@@ -147,13 +147,13 @@ export function createServer(
   options: ServerOptions = {},
 ): HapaxServer {
   const { clock, random, onFault } = components;
-  const { authorize } = components;
-  const resolved = resolveServerOptions(options, components.address, authorize !== undefined);
+  const { authorize, address } = components;
+  const reach = { address, hasAuthentication: authorize !== undefined };
+  const resolved = resolveServerOptions(options, reach);
   const engine = createEngine(components, resolved);
   engine.start().catch(onFault);
   const drain = new Drain();
   const { digest = webDigest } = components;
-  const { address } = components;
   const doorsFor = ({ corsOrigins, publicUrl: givenUrl }: ResolvedServerOptions): Doors =>
     // A page that gives its name an address of this machine has no credential, so every name is good.
     new Doors({
@@ -192,7 +192,7 @@ export function createServer(
     reload(wanted: ServerOptions) {
       const { next, reloaded } = decideReload(
         holder.current.options,
-        resolveServerOptions(wanted, address, authorize !== undefined),
+        resolveServerOptions(wanted, reach),
       );
       holder.current = { ...parts, options: next, doors: doorsFor(next) };
       const details = {

@@ -13,7 +13,7 @@ export const accessFaults: readonly Fault[] = [
   {
     name: "access: the first credential of a connection counts for all of its requests",
     guarantee: "G40",
-    file: "src/streams/runtimes/node-lane-credential.ts",
+    file: "src/streams/runtimes/node-lane-memory.ts",
     find: "return difference === 0 ? length : 0;",
     replace: "return difference === 0 || length > 0 ? length : 0;",
     caughtBy: {

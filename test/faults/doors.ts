@@ -7,6 +7,17 @@ const WHOLE = "test/protocol/doors.test.ts";
 
 export const doorFaults: readonly Fault[] = [
   {
+    name: "doors: a server that a platform brings requests to is taken for one of this machine",
+    guarantee: "G37",
+    file: "src/streams/server/options.ts",
+    find: "checkReach(address, check);",
+    replace: 'checkReach(address ?? "127.0.0.1", check);',
+    caughtBy: {
+      file: "src/streams/server/options.test.ts",
+      test: "G37 the reach of a server decides: the address undefined needs authentication, or the word that it is open",
+    },
+  },
+  {
     name: "doors: a foreign origin is let in",
     guarantee: "G37",
     file: "src/streams/server/doors.ts",

@@ -26,6 +26,7 @@ import { laneFaults } from "./lane.ts";
 import { callerFaults } from "./callers.ts";
 import { configurationFaults } from "./configuration.ts";
 import { connectionFaults } from "./connections.ts";
+import { fetchFaults } from "./fetch.ts";
 import { frameworkFaults } from "./frameworks.ts";
 import { idempotencyFaults } from "./idempotency.ts";
 import { ledgerFaults } from "./ledgers.ts";
@@ -82,6 +83,7 @@ export const faults: readonly Fault[] = [
   ...tlsFaults,
   ...apiKeyFaults,
   ...laneFaults,
+  ...fetchFaults,
   ...lifeFaults,
   ...quotaFaults,
   ...requestFaults,

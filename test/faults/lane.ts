@@ -9,11 +9,22 @@ const LANE_TEST = "src/streams/runtimes/node-lane.test.ts";
 
 export const laneFaults: readonly Fault[] = [
   {
+    name: "the lane takes a value for the last one of its connection, because it is as long",
+    guarantee: "G40",
+    file: "src/streams/runtimes/node-lane-memory.ts",
+    find: "if (bytes[start + at] !== text.charCodeAt(at)) return false;",
+    replace: "if (bytes[start + at] === undefined) return false;",
+    caughtBy: {
+      file: "src/streams/runtimes/node-lane-memory.test.ts",
+      test: "G40 a request says what its own bytes say, for any requests before it on its connection",
+    },
+  },
+  {
     name: "the lane takes a Content-Length that is sent twice",
     guarantee: "G8",
     file: PARSER,
-    find: "if (fields[at] === hash) return false;",
-    replace: "if (fields[at] === hash && hash !== CONTENT_LENGTH) return false;",
+    find: "if (!fields.add(hash, start, end)) return false;",
+    replace: "if (!fields.add(hash, start, end) && hash !== CONTENT_LENGTH) return false;",
     caughtBy: {
       file: PARSER_TEST,
       test: "what says where a request ends is plain, or the request is unusual > a second Content-Length",
@@ -23,7 +34,7 @@ export const laneFaults: readonly Fault[] = [
     name: "the lane takes a name for Content-Length that only shares its number",
     guarantee: "G8",
     file: PARSER,
-    find: `isNamed(bytes, name, "content-length") && this.#takeLength(bytes, start, end)`,
+    find: `fields.isNamed(start, "content-length") && this.#takeLength(bytes, start, end)`,
     replace: "this.#takeLength(bytes, start, end)",
     caughtBy: {
       file: PARSER_TEST,

@@ -16,9 +16,9 @@ const IS_LONG = process.env["HAPAX_LONG"] !== undefined;
 const KILLS = IS_LONG ? 120 : 5;
 
 const SEEDS = [
-  ["producer", producerChaos, IS_LONG ? 1_000 : 20],
-  ["plain", plainChaos, IS_LONG ? 1_000 : 10],
-  ["keyed", keyedChaos, IS_LONG ? 200 : 4],
+  ["producer", producerChaos, IS_LONG ? 1_000 : 8],
+  ["plain", plainChaos, IS_LONG ? 1_000 : 5],
+  ["keyed", keyedChaos, IS_LONG ? 200 : 2],
 ] as const;
 
 for (const [kind, chaos, count] of SEEDS) {

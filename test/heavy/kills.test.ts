@@ -8,7 +8,7 @@ import { call, type CallOptions, type HttpAnswer } from "../protocol/raw-http.ts
 
 const SEED = Number(process.env["HAPAX_SEED"] ?? Date.now() % 1_000_000_007);
 /** Kills of the main test; the others scale with it. 25 in `npm test`, 500 in `npm run test:crash`. */
-const CYCLES = Number(process.env["HAPAX_CRASH_CYCLES"] ?? 25);
+const CYCLES = Number(process.env["HAPAX_CRASH_CYCLES"] ?? 15);
 const SMALL = { segmentBytes: 64 * 1024, snapshotBytes: 96 * 1024, cacheBytes: 32 * 1024 };
 
 function run(options: Omit<CrashOptions, "dir" | "seed">): Promise<CrashReport> {

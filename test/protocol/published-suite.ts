@@ -2,33 +2,38 @@
 
 import { runConformanceTests } from "@durable-streams/server-conformance-tests";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import {
-  type NodeServer,
-  type NodeServerOptions,
-  startNodeServer,
-} from "../../src/streams/runtimes/node.ts";
+import { type NodeServerOptions, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import type { Store } from "../../src/streams/store.ts";
 
 /** How many there are in version 0.3.6, subscriptions included. A test that vanishes must be seen. */
 const PUBLISHED_TESTS = 338;
+
+interface Running {
+  readonly url: string;
+  stop(): Promise<void>;
+}
 
 export function runPublishedSuite(
   storeName: string,
   openStore: () => Promise<Store>,
   serverOptions: Partial<NodeServerOptions> = {},
 ): void {
+  runPublishedSuiteOn(`the ${storeName} store`, async (longPollMs) =>
+    startNodeServer({ port: 0, longPollMs, ...serverOptions, store: await openStore() }),
+  );
+}
+
+/** `start` gets the time that a long-poll waits. */
+export function runPublishedSuiteOn(
+  what: string,
+  start: (longPollMs: number) => Promise<Running>,
+): void {
   const options = { baseUrl: "", longPollTimeoutMs: 500, subscriptions: true };
   const passed = new Set<string>();
-  let server: NodeServer;
+  let server: Running;
 
   beforeAll(async () => {
-    const longPollMs = options.longPollTimeoutMs;
-    server = await startNodeServer({
-      port: 0,
-      longPollMs,
-      ...serverOptions,
-      store: await openStore(),
-    });
+    server = await start(options.longPollTimeoutMs);
     options.baseUrl = server.url;
   });
 
@@ -40,11 +45,11 @@ export function runPublishedSuite(
     if (task.result?.state !== "fail") passed.add(task.id);
   });
 
-  describe(`published suite on the ${storeName} store`, () => {
+  describe(`published suite on ${what}`, () => {
     runConformanceTests(options);
   });
 
-  test(`${PUBLISHED_TESTS} of ${PUBLISHED_TESTS} published tests ran and passed on the ${storeName} store`, () => {
+  test(`${PUBLISHED_TESTS} of ${PUBLISHED_TESTS} published tests ran and passed on ${what}`, () => {
     expect(passed.size).toBe(PUBLISHED_TESTS);
   });
 }

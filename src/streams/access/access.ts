@@ -65,6 +65,10 @@ export class Access {
   readonly #bindsProducers: boolean;
   /** Answers about streams alone, by action. They never change. */
   readonly #known = new Map<Action, Map<string, boolean>>();
+  /** The last question about a stream alone: a request asks it twice, and clients stay with a stream. */
+  #asked:
+    | { readonly action: Action; readonly stream: string; readonly answer: boolean }
+    | undefined;
   /** Answers about groups and what they follow. A group never follows anything else. */
   readonly #following = new WeakMap<Followed, Map<string, boolean>>();
 
@@ -207,15 +211,19 @@ export class Access {
   }
 
   #maySee(action: Action, stream: string): boolean {
+    const asked = this.#asked;
+    if (asked?.action === action && asked.stream === stream) return asked.answer;
     let known = this.#known.get(action);
     if (known === undefined) this.#known.set(action, (known = new Map()));
     let answer = known.get(stream);
-    if (answer !== undefined) return answer;
-    answer =
-      this.#isWithin(stream) &&
-      this.#grants.some((grant) => grant.actions.has(action) && matchesStream(grant, stream));
-    if (known.size >= REMEMBERED_MAX) known.clear();
-    known.set(stream, answer);
+    if (answer === undefined) {
+      answer =
+        this.#isWithin(stream) &&
+        this.#grants.some((grant) => grant.actions.has(action) && matchesStream(grant, stream));
+      if (known.size >= REMEMBERED_MAX) known.clear();
+      known.set(stream, answer);
+    }
+    this.#asked = { action, stream, answer };
     return answer;
   }
 

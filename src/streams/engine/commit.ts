@@ -100,7 +100,10 @@ export class GroupCommit {
   constructor(
     store: Store,
     onDurable: (batch: CommitBatch) => void,
-    defer: Defer = queueMicrotask,
+    // Not the function itself: some platforms refuse theirs as a method of another object.
+    defer: Defer = (run) => {
+      queueMicrotask(run);
+    },
     watch: CommitWatch = () => () => undefined,
     holdings?: Holdings,
     onStopped: (error: HapaxError) => void = () => undefined,

@@ -4,8 +4,8 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:
 import type { Socket } from "node:net";
 import type { Readable, Writable } from "node:stream";
 import { TLSSocket } from "node:tls";
+import { systemClock } from "../../base/clock.ts";
 import { type ErrorCode, HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
 import type {
   ServerAnswer,
   Exchange,
@@ -15,9 +15,10 @@ import type {
   WholeAnswer,
 } from "../server/exchange.ts";
 import type { ClientCertificate } from "../access/identity.ts";
-import type { BodyBudget } from "./node-body-budget.ts";
+import type { BodyBudget } from "../server/body-budget.ts";
 import { certificateOf } from "./node-certificate.ts";
 import { parseTarget } from "../../protocol/target.ts";
+import { whenStuck } from "../server/stuck.ts";
 
 const EMPTY = new Uint8Array(0);
 
@@ -360,24 +361,6 @@ function cutWhenStuck(socket: Socket, response: ServerResponse, stallMs: number)
   response.once("close", cancel);
 }
 
-/**
- * Calls `run` when the other side has taken next to nothing for `delayMs`, or up to twice that. The time limit of a
- * socket is no use here: it starts anew with every received byte, and a client must not stay by sending.
- */
-export function whenStuck(takenBytes: () => number, delayMs: number, run: () => void): () => void {
-  const takenMin = Math.max(1, (LIMITS.readerBytesPerSecondMin * delayMs) / 1000);
-  let before = takenBytes();
-  const timer = setInterval(() => {
-    const now = takenBytes();
-    if (now - before < takenMin) run();
-    before = now;
-  }, delayMs);
-  timer.unref();
-  return () => {
-    clearInterval(timer);
-  };
-}
-
 function whenSocketStuck(
   socket: Socket,
   response: ServerResponse,
@@ -385,6 +368,7 @@ function whenSocketStuck(
   run: () => void,
 ): () => void {
   return whenStuck(
+    systemClock,
     () => takenFrom(socket),
     delayMs,
     () => {

@@ -5,8 +5,10 @@
 
 import { constants, type OutgoingHttpHeaders, type ServerHttp2Stream } from "node:http2";
 import type { TLSSocket } from "node:tls";
+import { systemClock } from "../../base/clock.ts";
 import type { LiveSink, ServerAnswer } from "../server/exchange.ts";
-import { bodyPieces, takenFrom, whenStuck } from "./node-exchange.ts";
+import { whenStuck } from "../server/stuck.ts";
+import { bodyPieces, takenFrom } from "./node-exchange.ts";
 
 const SLICE_BYTES = 16 * 1024;
 
@@ -109,6 +111,7 @@ class Http2Outlet {
   onStuck(delayMs: number, run: () => void): () => void {
     let before = takenFrom(this.#socket);
     return whenStuck(
+      systemClock,
       () => this.#takenBytes,
       delayMs,
       () => {

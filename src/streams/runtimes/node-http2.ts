@@ -18,7 +18,7 @@ import type { TLSSocket } from "node:tls";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { HapaxServer } from "../server.ts";
-import type { BodyBudget } from "./node-body-budget.ts";
+import type { BodyBudget } from "../server/body-budget.ts";
 import { certificateOf } from "./node-certificate.ts";
 import { brokenBody, NodeExchange } from "./node-exchange.ts";
 import { sendHttp2Answer } from "./node-http2-answer.ts";

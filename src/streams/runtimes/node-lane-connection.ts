@@ -15,12 +15,12 @@ import { type ErrorCode, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { HapaxServer } from "../server.ts";
 import type { WholeAnswer } from "../server/exchange.ts";
-import type { BodyBudget } from "./node-body-budget.ts";
+import type { BodyBudget } from "../server/body-budget.ts";
 import { brokenBody, untakenOf } from "./node-exchange.ts";
 import { namedFailure } from "./node-listener.ts";
 import { encodeLaneAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts";
-import { LaneCredential } from "./node-lane-credential.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";
+import { LaneMemory } from "./node-lane-memory.ts";
 import { HeadParser } from "./node-lane-parser.ts";
 
 export interface LaneOptions {
@@ -60,7 +60,7 @@ const parser = new HeadParser();
 export class LaneConnection {
   readonly #socket: Socket;
   readonly #lane: LaneCommon;
-  readonly #credential = new LaneCredential();
+  readonly #memory = new LaneMemory();
   /** Requests without an answer, oldest first. */
   readonly #owed: LaneExchange[] = [];
   /** Bytes that were read and not used: the start of a head, or requests that must wait. */
@@ -143,7 +143,7 @@ export class LaneConnection {
     while (at < bytes.length && !this.#isLeaving) {
       isBlocked = this.#mustWait;
       if (isBlocked) break;
-      const verdict = parser.parse(bytes, at, this.#credential);
+      const verdict = parser.parse(bytes, at, this.#memory);
       if (verdict === "partial") break;
       if (verdict === "unusual") this.#isLeaving = true;
       else at = this.#begin(bytes);
@@ -167,7 +167,7 @@ export class LaneConnection {
       budget,
       options.publicUrl,
       this.#socket,
-      this.#credential,
+      this.#memory,
     );
     assert(this.#receiving === undefined, "a request begins within the body of another one");
     this.#owed.push(exchange);

@@ -2,10 +2,13 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import type { Exchange, WholeAnswer } from "../server/exchange.ts";
-import type { BodyBudget, BodyShare } from "./node-body-budget.ts";
+import type { BodyBudget, BodyShare } from "../server/body-budget.ts";
 import { tooLarge } from "./node-exchange.ts";
-import type { LaneCredential } from "./node-lane-credential.ts";
-import { findField, findPlace, type HeadParser } from "./node-lane-parser.ts";
+import type { LaneMemory } from "./node-lane-memory.ts";
+import type { HeadParser, LaneFields } from "./node-lane-parser.ts";
+
+/** Where a memory keeps the path. The fields follow. */
+const PATH_PLACE = 0;
 
 const EMPTY = Promise.resolve(new Uint8Array(0));
 
@@ -23,12 +26,11 @@ export class LaneExchange implements Exchange {
   received: Buffer | undefined;
   /** Bytes of the body that have not come yet. */
   bytesLeft: number;
-  readonly #head: Buffer;
-  readonly #fields: readonly number[];
+  readonly #fields: LaneFields;
   readonly #publicUrl: string | undefined;
   readonly #budget: BodyBudget;
   readonly #connection: { readonly remoteAddress?: string | undefined };
-  readonly #credential: LaneCredential;
+  readonly #memory: LaneMemory;
   /** Known if it is the connection's last one again, or once it was asked for. */
   #authorization: string | undefined;
   readonly #length: number;
@@ -47,18 +49,17 @@ export class LaneExchange implements Exchange {
     budget: BodyBudget,
     publicUrl: string | undefined,
     connection: { readonly remoteAddress?: string | undefined },
-    credential: LaneCredential,
+    memory: LaneMemory,
   ) {
     const { targetStart, queryMark, targetEnd, contentLength } = parser;
-    this.path = head.toString("latin1", targetStart, queryMark);
+    this.path = memory.textOf(head, PATH_PLACE, targetStart, queryMark);
     this.query = queryMark === targetEnd ? "" : head.toString("latin1", queryMark + 1, targetEnd);
-    this.#head = head;
     this.#fields = parser.fields;
     this.#publicUrl = publicUrl;
     this.#budget = budget;
     this.#connection = connection;
-    this.#credential = credential;
-    this.#authorization = parser.repeatsCredential ? credential.text : undefined;
+    this.#memory = memory;
+    this.#authorization = parser.repeatsCredential ? memory.credential : undefined;
     this.#length = contentLength;
     this.received = body;
     this.bytesLeft = body === undefined ? contentLength : 0;
@@ -86,12 +87,12 @@ export class LaneExchange implements Exchange {
   }
 
   header(name: string): string | undefined {
-    if (name !== "authorization") return findField(this.#head, this.#fields, name);
-    if (this.#authorization !== undefined) return this.#authorization;
-    const at = findPlace(this.#head, this.#fields, name);
-    if (at < 0) return undefined;
-    const [start = 0, end = 0] = [this.#fields[at + 2], this.#fields[at + 3]];
-    this.#authorization = this.#credential.keep(this.#head, start, end);
+    const fields = this.#fields;
+    const place = fields.find(name);
+    if (place < 0) return undefined;
+    const [start, end] = [fields.startOf(place), fields.endOf(place)];
+    if (name !== "authorization") return this.#memory.textOf(fields.bytes, place + 1, start, end);
+    this.#authorization ??= this.#memory.keepCredential(fields.bytes, start, end);
     return this.#authorization;
   }
 

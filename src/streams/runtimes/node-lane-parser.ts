@@ -16,8 +16,9 @@
  *   value   = visible ASCII and single spaces inside, at least one character
  */
 
+import { assert } from "../../base/assert.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { LaneCredential } from "./node-lane-credential.ts";
+import type { LaneMemory } from "./node-lane-memory.ts";
 
 /** The verdict on bytes: a complete head, the start of one, or not for the lane. */
 export type HeadVerdict = "whole" | "partial" | "unusual";
@@ -29,16 +30,14 @@ const LF = 0x0a;
 const SLASH = 0x2f;
 const UNDERSCORE = 0x5f;
 const QUESTION = 0x3f;
+const NO_BYTES = Buffer.alloc(0);
 const START = Buffer.from("POST /");
 const VERSION = Buffer.from("HTTP/1.1\r\n");
-const FIELDS_MAX = 31;
 /** A number of fifteen digits is exact. The limit of a body has far fewer digits. */
 const LENGTH_DIGITS_MAX = 15;
 
 const LETTERS_DIGITS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const isTargetByte = table(`${LETTERS_DIGITS}-.~%!$&'()*+,;=:@/?`);
-/** The lower case of a byte that may stand in a name, or 0. */
-const nameByte = lowerCases(`${LETTERS_DIGITS}!#$%&'*+-.^_\`|~`);
 const isHostByte = table(`${LETTERS_DIGITS}-._`);
 const HOST_BYTES_MAX = 255;
 const isVisible = table(
@@ -51,12 +50,21 @@ function table(characters: string): Uint8Array {
   return marks;
 }
 
-function lowerCases(characters: string): Uint8Array {
-  const cases = new Uint8Array(256);
-  for (const character of characters) {
-    cases[character.charCodeAt(0)] = character.toLowerCase().charCodeAt(0);
-  }
-  return cases;
+const FIELDS_MAX = 31;
+/** A position in a head needs no more bits. */
+const POSITION_BITS = 12;
+const POSITION_MASK = (1 << POSITION_BITS) - 1;
+assert(LIMITS.laneHeadBytesMax <= 1 << POSITION_BITS, "a position in a head has too many bits");
+
+/** The lower case of a byte that may stand in a name, or 0. */
+const lowerCase = new Uint8Array(256);
+for (const character of "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~") {
+  lowerCase[character.charCodeAt(0)] = character.toLowerCase().charCodeAt(0);
+}
+
+/** The byte of a name in lower case. 0: no name has it. */
+function nameByte(byte: number): number {
+  return lowerCase[byte] ?? 0;
 }
 
 /** Equal names have the same hash. After a match the caller also compares the bytes. */
@@ -70,6 +78,13 @@ function nextHash(hash: number, byte: number): number {
   return (Math.imul(hash, 31) + byte) | 0;
 }
 
+/** One of 32 marks. A name whose mark is missing is not in a head; one whose mark is there may be. */
+function markOf(hash: number): number {
+  return 1 << hash; // By its last five bits.
+}
+
+const hashes = new Map<string, number>();
+
 const HOST = hashOf("host");
 const CONTENT_LENGTH = hashOf("content-length");
 const CONNECTION = hashOf("connection");
@@ -81,37 +96,75 @@ const FOREIGN = new Set(
   ),
 );
 
-const hashes = new Map<string, number>();
+/**
+ * The fields of a head. A name is found by its hash, and then compared: two names may share one.
+ *
+ *   - no two fields have the same hash;
+ *   - a head costs little memory: two small numbers for each field;
+ *   - handlers ask for a dozen fields that few requests have, so one look at the marks shows that a name is not there.
+ */
+export class LaneFields {
+  readonly bytes: Buffer;
+  readonly #from: number;
+  /** For each field: the hash of its name, and where its value is. */
+  readonly #places: number[] = [];
+  #marks = 0;
 
-/** Returns a field of a head by its lower-case name. */
-export function findField(
-  bytes: Buffer,
-  fields: readonly number[],
-  name: string,
-): string | undefined {
-  const at = findPlace(bytes, fields, name);
-  return at < 0 ? undefined : bytes.toString("latin1", fields[at + 2], fields[at + 3]);
-}
+  /** `from`: where the head begins. */
+  constructor(bytes: Buffer, from: number) {
+    this.bytes = bytes;
+    this.#from = from;
+  }
 
-/** Returns where a field begins in `fields`: the start and the end of its value follow two and three behind. -1: there is none. */
-export function findPlace(bytes: Buffer, fields: readonly number[], name: string): number {
-  let hash = hashes.get(name);
-  if (hash === undefined) {
-    hash = hashOf(name);
-    hashes.set(name, hash); // Names come from handlers, never from clients, so there are few.
+  /** Takes a field whose value is there. Returns false if there are too many, or one with the same hash. */
+  add(hash: number, start: number, end: number): boolean {
+    const places = this.#places;
+    if (places.length >= FIELDS_MAX * 2) return false;
+    if ((this.#marks & markOf(hash)) !== 0) {
+      for (let at = 0; at < places.length; at += 2) if (places[at] === hash) return false;
+    }
+    this.#marks |= markOf(hash);
+    places.push(hash, ((start - this.#from) << POSITION_BITS) | (end - this.#from));
+    return true;
   }
-  for (let at = 0; at < fields.length; at += 4) {
-    if (fields[at] !== hash) continue;
-    return isNamed(bytes, fields[at + 1] ?? 0, name) ? at : -1;
-  }
-  return -1;
-}
 
-function isNamed(bytes: Uint8Array, start: number, name: string): boolean {
-  for (let at = 0; at < name.length; at += 1) {
-    if (nameByte[bytes[start + at] ?? 0] !== name.charCodeAt(at)) return false;
+  /** The place of a field among all, by its lower-case name. -1: there is none. */
+  find(name: string): number {
+    let hash = hashes.get(name);
+    if (hash === undefined) {
+      hash = hashOf(name);
+      hashes.set(name, hash); // Names come from handlers, never from clients, so there are few.
+    }
+    if ((this.#marks & markOf(hash)) === 0) return -1;
+    const places = this.#places;
+    for (let at = 0; at < places.length; at += 2) {
+      if (places[at] === hash) return this.isNamed(this.startOf(at), name) ? at : -1;
+    }
+    return -1;
   }
-  return bytes[start + name.length] === COLON;
+
+  /** Where the value of a field begins. */
+  startOf(place: number): number {
+    return this.#from + ((this.#places[place + 1] ?? 0) >>> POSITION_BITS);
+  }
+
+  /** Where the value of a field ends. */
+  endOf(place: number): number {
+    return this.#from + ((this.#places[place + 1] ?? 0) & POSITION_MASK);
+  }
+
+  /** Whether the name before a value is this one, in lower case. */
+  isNamed(start: number, name: string): boolean {
+    const { bytes } = this;
+    const colon = bytes[start - 1] === SPACE ? start - 2 : start - 1;
+    const first = colon - name.length;
+    // What is before a name is a line feed, which no name has.
+    if (bytes[colon] !== COLON || nameByte(bytes[first - 1] ?? 0) !== 0) return false;
+    for (let at = 0; at < name.length; at += 1) {
+      if (nameByte(bytes[first + at] ?? 0) !== name.charCodeAt(at)) return false;
+    }
+    return true;
+  }
 }
 
 /** Parses heads. It keeps the positions of the last whole head until the next call. */
@@ -123,15 +176,15 @@ export class HeadParser {
   queryMark = 0;
   targetEnd = 0;
   contentLength = 0;
-  /** For each field: hash of the name, start of the name, start and end of the value. The array is never reused. */
-  fields: number[] = [];
-  /** Whether the credential is the one that `parse` was given: its bytes were checked before. */
+  /** Those of the last head. They are never used for another one. */
+  fields = new LaneFields(NO_BYTES, 0);
+  /** Whether the credential, if the head has one, is the one that `parse` was given: its bytes were checked before. */
   repeatsCredential = false;
   #hasHost = false;
-  #credential: LaneCredential | undefined;
+  #memory: LaneMemory | undefined;
 
-  parse(bytes: Buffer, from: number, credential?: LaneCredential): HeadVerdict {
-    this.#credential = credential;
+  parse(bytes: Buffer, from: number, memory?: LaneMemory): HeadVerdict {
+    this.#memory = memory;
     // A longer head is unusual, for any content.
     const to = Math.min(bytes.length, from + LIMITS.laneHeadBytesMax);
     const verdict = this.#parse(bytes, from, to);
@@ -143,7 +196,7 @@ export class HeadParser {
   #parse(bytes: Buffer, from: number, to: number): HeadVerdict {
     const line = this.#parseLine(bytes, from, to);
     if (line !== "whole") return line;
-    this.fields = [];
+    this.fields = new LaneFields(bytes, from);
     this.contentLength = 0;
     this.#hasHost = false;
     this.repeatsCredential = false;
@@ -189,7 +242,7 @@ export class HeadParser {
     let at = from;
     let hash = 0;
     for (; at < to; at += 1) {
-      const byte = nameByte[bytes[at] ?? 0] ?? 0;
+      const byte = nameByte(bytes[at] ?? 0);
       if (byte === 0) break;
       hash = nextHash(hash, byte);
     }
@@ -198,7 +251,8 @@ export class HeadParser {
     at += 1;
     if (bytes[at] === SPACE) at += 1;
     const start = at;
-    if (hash === AUTHORIZATION) at += this.#repeatedBytes(bytes, from, start, to);
+    // A name that shares the number of this one has no credential, but may have its bytes: they are good for any field.
+    if (hash === AUTHORIZATION) at += this.#repeatedBytes(bytes, start, to);
     for (; at < to; at += 1) {
       const byte = bytes[at] ?? 0;
       if (isVisible[byte] === 1) continue;
@@ -210,33 +264,31 @@ export class HeadParser {
     if (at + 1 >= to) return "partial";
     if (bytes[at + 1] !== LF) return "unusual";
     this.end = at + 2;
-    return this.#takeField(bytes, hash, from, start, at) ? "whole" : "unusual";
+    return this.#takeField(bytes, hash, start, at) ? "whole" : "unusual";
   }
 
   /** The bytes of a credential that need no look. They are all of the value, or none of it. */
-  #repeatedBytes(bytes: Buffer, name: number, start: number, to: number): number {
-    if (this.#credential === undefined || !isNamed(bytes, name, "authorization")) return 0;
-    const length = this.#credential.repeatedBytes(bytes, start, to);
+  #repeatedBytes(bytes: Buffer, start: number, to: number): number {
+    if (this.#memory === undefined) return 0;
+    const length = this.#memory.repeatedBytes(bytes, start, to);
     if (length === 0 || bytes[start + length] !== CR) return 0;
     this.repeatsCredential = true;
     return length;
   }
 
-  #takeField(bytes: Buffer, hash: number, name: number, start: number, end: number): boolean {
+  #takeField(bytes: Buffer, hash: number, start: number, end: number): boolean {
     const { fields } = this;
-    if (fields.length >= FIELDS_MAX * 4) return false;
     // Two names with the same hash by chance count as one name. That only makes the request unusual.
-    for (let at = 0; at < fields.length; at += 4) if (fields[at] === hash) return false;
-    fields.push(hash, name, start, end);
+    if (!fields.add(hash, start, end)) return false;
     switch (hash) {
       case HOST:
         this.#hasHost = true;
-        return isNamed(bytes, name, "host") && isPlainHost(bytes, start, end);
+        return fields.isNamed(start, "host") && isPlainHost(bytes, start, end);
       case CONTENT_LENGTH:
-        return isNamed(bytes, name, "content-length") && this.#takeLength(bytes, start, end);
+        return fields.isNamed(start, "content-length") && this.#takeLength(bytes, start, end);
       case CONNECTION:
         return (
-          isNamed(bytes, name, "connection") &&
+          fields.isNamed(start, "connection") &&
           bytes.toString("latin1", start, end).toLowerCase() === "keep-alive"
         );
       default:

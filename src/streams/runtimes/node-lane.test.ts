@@ -6,9 +6,9 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";
-import { BodyBudget } from "./node-body-budget.ts";
-import { LaneCredential } from "./node-lane-credential.ts";
+import { BodyBudget } from "../server/body-budget.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";
+import { LaneMemory } from "./node-lane-memory.ts";
 import { HeadParser } from "./node-lane-parser.ts";
 
 const servers: NodeServer[] = [];
@@ -251,7 +251,7 @@ describe("bodies", () => {
       `POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${length}\r\n\r\n`,
     );
     expect(parser.parse(head, 0)).toBe("whole");
-    return new LaneExchange(head, parser, undefined, budget, undefined, {}, new LaneCredential());
+    return new LaneExchange(head, parser, undefined, budget, undefined, {}, new LaneMemory());
   }
 
   test("bodies that are being received count against the budget, and give it back at their end", async () => {

@@ -14,7 +14,7 @@ import type { Exchange, HapaxServer, ServerAnswer, WholeAnswer } from "../server
 import { FinishedAnswer } from "../server/finished-answer.ts";
 import { ALWAYS_HEADERS } from "../server/policy.ts";
 import { failureAnswer, isRefusal } from "../server/problem.ts";
-import type { BodyBudget } from "./node-body-budget.ts";
+import type { BodyBudget } from "../server/body-budget.ts";
 import type { Connections, HttpConnection } from "./node-connections.ts";
 import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
 import { Http1Request, NodeExchange, sendAnswer } from "./node-exchange.ts";

@@ -25,7 +25,7 @@ import { openMemoryStore } from "../stores/memory.ts";
 import { createNodeCourier } from "./node-courier.ts";
 import { nodeDigest } from "./node-digest.ts";
 import { Connections } from "./node-connections.ts";
-import { BodyBudget } from "./node-body-budget.ts";
+import { BodyBudget } from "../server/body-budget.ts";
 import { nodeGzip } from "./node-gzip.ts";
 import { type Lane, openLane } from "./node-lane.ts";
 import { createListener } from "./node-listener.ts";

@@ -3,6 +3,16 @@ import { isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { resolveServerOptions, type ServerOptions } from "./options.ts";
 
+test.each([undefined, "0.0.0.0", "10.1.2.3"])(
+  "G37 the reach of a server decides: the address %s needs authentication, or the word that it is open",
+  (address) => {
+    const without = { address, hasAuthentication: false };
+    expect(() => resolveServerOptions({}, without)).toThrow(/without authentication every client/);
+    expect(resolveServerOptions({ insecurePublic: true }, without).insecurePublic).toBe(true);
+    resolveServerOptions({}, { address, hasAuthentication: true });
+  },
+);
+
 test("the defaults are the limits, frozen, with faults off", () => {
   const options = resolveServerOptions();
   expect(options).toEqual({

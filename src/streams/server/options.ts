@@ -88,11 +88,20 @@ const RANGES = {
   keyMax: [1, LIMITS.keyCountMax],
 } as const satisfies Partial<Record<keyof ServerOptions, readonly [number, number]>>;
 
+/** Who can reach a server, and whether it asks them who they are. */
+export interface ServerReach {
+  /** Undefined: a platform brings the requests, from everywhere. */
+  readonly address: string | undefined;
+  readonly hasAuthentication: boolean;
+}
+
+const THIS_MACHINE: ServerReach = { address: "127.0.0.1", hasAuthentication: false };
+
 /** All problems are reported together, each with the field, the value and what is allowed. */
 export function resolveServerOptions(
   options: ServerOptions = {},
-  address: string | undefined = "127.0.0.1",
-  hasAuthentication = false,
+  // One object: a default of `address` alone would take the place of an undefined one.
+  { address, hasAuthentication }: ServerReach = THIS_MACHINE,
 ): ResolvedServerOptions {
   const resolved: ResolvedServerOptions = Object.freeze({
     longPollMs: options.longPollMs ?? LIMITS.longPollMs,

@@ -32,7 +32,13 @@ import {
 } from "./entry-statements.ts";
 import { requirePlace } from "./places.ts";
 import { SQLITE_NOW } from "./sqlite-schema.ts";
-import { type Begun, drawsFreely, drawToken, keepingTokens, reserving } from "./sqlite-tokens.ts";
+import {
+  type TransactionStart,
+  drawsFreely,
+  drawToken,
+  keepingTokens,
+  reserving,
+} from "./sqlite-tokens.ts";
 
 type Row = Readonly<Record<string, unknown>>;
 type Written = ReturnType<typeof writtenOf>;
@@ -178,7 +184,7 @@ export function sqliteLocked<Connection extends SqliteConnection>(
     requirePlace(place);
     const { kind, scope, key } = place;
     let isThere = true;
-    const begun = (): Begun => {
+    const begun = (): TransactionStart => {
       onLock();
       const row = session.prepare(LOCKED).get(kind, scope, key) as Row | undefined;
       if (row === undefined) throw new Error("LG3 hapax_tokens has no row");

@@ -45,12 +45,12 @@ function tokensAt({ connection }: SqliteSession<SqliteConnection>): Tokens {
 }
 
 /** What is known when a transaction begins: the last token of all, and how many changes the connection has made. */
-export interface Begun {
+export interface TransactionStart {
   readonly last: number;
   readonly total: number;
 }
 
-interface State extends Begun {
+interface State extends TransactionStart {
   readonly now: number;
 }
 
@@ -65,7 +65,7 @@ function stateOf(session: SqliteSession<SqliteConnection>): State {
 }
 
 /** As `stateOf`, also before the tables are made. */
-function begunAt(session: SqliteSession<SqliteConnection>): Begun {
+function begunAt(session: SqliteSession<SqliteConnection>): TransactionStart {
   try {
     return stateOf(session);
   } catch {
@@ -127,7 +127,7 @@ export async function keepingTokens<T, Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
   work: (tx: Connection) => T | Promise<T>,
   signal: AbortSignal | undefined,
-  begun: () => Begun = () => begunAt(session),
+  begun: () => TransactionStart = () => begunAt(session),
 ): Promise<T> {
   const tokens = tokensAt(session);
   let failure: { readonly error: unknown } | undefined;

@@ -9,6 +9,7 @@
  */
 
 import { assert } from "../../base/assert.ts";
+import { type Clock, systemClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 
@@ -76,18 +77,26 @@ export class BodyShare {
 export class BodyBudget {
   readonly #shares = new Set<BodyShare>();
   readonly #rateMin: number;
-  readonly nowMs: () => number;
-  readonly #timer: NodeJS.Timeout;
+  readonly #clock: Clock;
+  readonly #bytesMax: number;
+  /** Ends the wait for the next check. Undefined: no body is being received. */
+  #cancel: (() => void) | undefined;
+  #isClosed = false;
   #bytes = 0;
 
   /** `rateMin`: a body below this rate, in bytes a second, is cut. 0: no such limit. */
-  constructor(rateMin: number = LIMITS.bodyBytesPerSecondMin, nowMs = () => performance.now()) {
+  constructor(
+    rateMin: number = LIMITS.bodyBytesPerSecondMin,
+    clock: Clock = systemClock,
+    bytesMax: number = LIMITS.bodiesBytesMax,
+  ) {
     this.#rateMin = rateMin;
-    this.nowMs = nowMs;
-    this.#timer = setInterval(() => {
-      this.check();
-    }, CHECK_MS);
-    this.#timer.unref();
+    this.#clock = clock;
+    this.#bytesMax = bytesMax;
+  }
+
+  nowMs(): number {
+    return this.#clock.steadyMs();
   }
 
   get bytes(): number {
@@ -97,6 +106,7 @@ export class BodyBudget {
   begin(receiving: Receiving): BodyShare {
     const share = new BodyShare(this, receiving, this.nowMs());
     this.#shares.add(share);
+    this.#checkLater();
     return share;
   }
 
@@ -132,7 +142,17 @@ export class BodyBudget {
   }
 
   close(): void {
-    clearInterval(this.#timer);
+    this.#isClosed = true;
+    this.#cancel?.();
+  }
+
+  #checkLater(): void {
+    if (this.#cancel !== undefined || this.#isClosed) return;
+    this.#cancel = this.#clock.after(CHECK_MS, () => {
+      this.#cancel = undefined;
+      this.check();
+      if (this.#shares.size > 0) this.#checkLater();
+    });
   }
 
   #cut(share: BodyShare, error: HapaxError): void {
@@ -141,7 +161,7 @@ export class BodyBudget {
   }
 
   #lacks(bytes: number): boolean {
-    return this.#bytes + bytes > LIMITS.bodiesBytesMax;
+    return this.#bytes + bytes > this.#bytesMax;
   }
 
   #makeRoom(asking: BodyShare, bytes: number): void {
@@ -172,7 +192,7 @@ export class BodyBudget {
     const held = this.#heldByPeer();
     const { peer } = asking.receiving;
     const own = (held.get(peer) ?? 0) + bytes;
-    const isModest = own <= LIMITS.bodiesBytesMax / held.size;
+    const isModest = own <= this.#bytesMax / held.size;
     const mayCut = (one: string): boolean =>
       isModest || one === peer || (held.get(one) ?? 0) >= own;
     const slow: { readonly share: BodyShare; readonly rate: number }[] = [];

@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
 import type { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { BodyBudget, type BodyShare } from "./node-body-budget.ts";
+import { BodyBudget, type BodyShare } from "./body-budget.ts";
 
 const MIB = 1024 * 1024;
 
 /** Makes a budget whose clock the test moves, and bodies that remember how they were cut. */
 function openStage(rateMin?: number) {
   let nowMs = 0;
-  const budget = new BodyBudget(rateMin, () => nowMs);
-  budget.close(); // Its clock is not the real one.
+  const clock = { nowMs: () => nowMs, steadyMs: () => nowMs, after: () => () => undefined };
+  const budget = new BodyBudget(rateMin, clock);
   const begin = (peer: string, bytes = 0): BodyShare & { readonly cuts: readonly string[] } => {
     const cuts: string[] = [];
     const cut = (error: HapaxError): void => void cuts.push(error.code);

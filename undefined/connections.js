@@ -1,0 +1,189 @@
+/** Faults of connections that are lent: what would be lost, done twice, or written into another transaction. */
+const LENDING = "src/toolkit/databases/lending.ts";
+const SQLITE = "src/toolkit/databases/sqlite.ts";
+const BOUNDS = "test/once/bounds.test.ts";
+const LENT = "test/ledgers/postgres-lent.test.ts";
+const OWN = "test/ledgers/sqlite-own.test.ts";
+export const connectionFaults = [
+  {
+    name: "others write into a transaction unnoticed",
+    guarantee: "G25",
+    file: SQLITE,
+    find: "if (!isFresh && total() !== seen) isShared = true;",
+    replace: "if (!isFresh && total() !== seen) isShared = false;",
+    caughtBy: {
+      file: OWN,
+      test: "with which others write is not used again, and what succeeded is kept",
+    },
+  },
+  {
+    name: "a connection has two owners",
+    guarantee: "G25",
+    file: SQLITE,
+    find: "  owned.add(connection);",
+    replace: "  owned.delete(connection);",
+    caughtBy: {
+      file: OWN,
+      test: "has one owner: a second ledger is refused until the first has closed it",
+    },
+  },
+  {
+    name: "the client waits for a writer inside a call",
+    guarantee: "G25",
+    file: SQLITE,
+    find: "PRAGMA busy_timeout = 0",
+    replace: "PRAGMA busy_timeout = 50",
+    caughtBy: {
+      file: OWN,
+      test: "never stops the process to wait, and a database that stays busy is given up in time",
+    },
+  },
+  {
+    name: "a transaction outlives its work",
+    guarantee: "G25",
+    file: LENDING,
+    find: "    this.#isOver = true;",
+    replace: "    this.#isOver = false;",
+    caughtBy: {
+      file: OWN,
+      test: "refuses every write after the end, and so does all that it handed out",
+    },
+  },
+  {
+    name: "the work ends the transaction that it was given",
+    guarantee: "G25",
+    file: LENDING,
+    find: "if (!CONTROL.test(statement) && !(mayEnd && END.test(statement))) continue;",
+    replace: "if (!CONTROL.test(statement) || !(mayEnd && END.test(statement))) continue;",
+    caughtBy: {
+      file: OWN,
+      test: "work that ends the transaction itself fails, and leaves nothing",
+    },
+  },
+  {
+    name: "claims run out in a line",
+    guarantee: "G25",
+    file: "src/toolkit/once/claiming.ts",
+    find: `terms.effect === "transaction") this.#pauses = 1;`,
+    replace: `terms.effect === "transaction") this.#pauses = 0;`,
+    caughtBy: { file: OWN, test: "CK4 loses no claim, however long it is" },
+  },
+  {
+    name: "a split transaction is reported as done",
+    guarantee: "G25",
+    file: "src/toolkit/databases/postgres-lending.ts",
+    find: "CASE WHEN ${HAS_MARK} THEN '1'",
+    replace: "CASE WHEN ${HAS_MARK} OR true THEN '1'",
+    caughtBy: {
+      file: LENT,
+      test: "on PostgreSQL > with pg > a transaction that its work has ended rejects with invalid_request",
+    },
+  },
+  {
+    name: "the end of a claim is written into another transaction",
+    guarantee: "G25",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
+    find: 'guard: isMarked ? ` AND ${HAS_MARK}` : "",',
+    replace: 'guard: isMarked ? ` AND (${HAS_MARK} OR true)` : "",',
+    caughtBy: {
+      file: LENT,
+      test: "on PostgreSQL > with pg > a COMMIT behind the ledger's back is found out, and the work does not count as done",
+    },
+  },
+  {
+    name: "a lost lease keeps its connection",
+    guarantee: "G25",
+    file: LENDING,
+    find: "const stopListening = onAbort(signal, end);",
+    replace: "const stopListening = onAbort(new AbortController().signal, end);",
+    caughtBy: {
+      file: LENT,
+      test: "on PostgreSQL > with pg > a lost lease ends the transaction at once, even if its work hangs",
+    },
+  },
+  {
+    name: "work that never ends keeps its key",
+    guarantee: "G25",
+    file: "src/toolkit/once/claiming.ts",
+    find: "if (terms.workMsMax !== undefined) this.#limit(terms.workMsMax);",
+    replace: "if (terms.workMsMax === 0) this.#limit(terms.workMsMax);",
+    caughtBy: { file: BOUNDS, test: "CK5 is given up, and its key is free at once" },
+  },
+  {
+    name: "a clock that is set back keeps a dead lease",
+    guarantee: "G25",
+    file: "src/toolkit/once/claiming.ts",
+    find: "leaseLeftMs <= leaseMs + CLOCK_MS)",
+    replace: "leaseLeftMs <= leaseMs + 1e12 * CLOCK_MS)",
+    caughtBy: {
+      file: BOUNDS,
+      test: "CK6 frees the key of a dead process when its lease is over, on SQLite",
+    },
+  },
+  {
+    name: "a failure in COMMIT is not remembered",
+    guarantee: "G25",
+    file: "src/toolkit/once/attempt.ts",
+    find: "if (isRefusal(error)) return",
+    replace: "if (isRefusal(undefined ?? {})) return",
+    caughtBy: {
+      file: BOUNDS,
+      test: "on PostgreSQL > a failure that COMMIT tells is remembered, as one that the work throws",
+    },
+  },
+  {
+    name: "migrate creates what is there",
+    guarantee: "G25",
+    file: "src/toolkit/ledgers/postgres.ts",
+    find: `if (typeof found?.["name"] !== "string") await`,
+    replace: `if (typeof found?.["name"] !== "number") await`,
+    caughtBy: {
+      file: BOUNDS,
+      test: "on PostgreSQL > LG7 a role that may not create finds nothing to do",
+    },
+  },
+  {
+    name: "a locked entry is waited for without bound",
+    guarantee: "G25",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
+    find: `joined === undefined ? set("lock_timeout", LOCK_MS) : "";`,
+    replace: `joined === undefined ? set("lock_timeout", 0 * LOCK_MS) : "";`,
+    caughtBy: {
+      file: LENT,
+      test: "on PostgreSQL > with pg > a holder that is cut off before its COMMIT delays other calls for a bounded time",
+    },
+  },
+  {
+    name: "what a statement hands out outlives the transaction",
+    guarantee: "G25",
+    file: SQLITE,
+    find: `new Set(["iterate", Symbol.iterator])`,
+    replace: "new Set([Symbol.iterator])",
+    caughtBy: {
+      file: OWN,
+      test: "rows that are written one by one are the work's own, and end with it",
+    },
+  },
+  {
+    name: "a phase that never ends keeps its transaction",
+    guarantee: "G26",
+    file: "src/toolkit/idempotency/phases.ts",
+    find: "      }, signal);",
+    replace: "      });",
+    caughtBy: {
+      file: "test/idempotency/databases.test.ts",
+      test: "CK5 a phase that never ends is rolled back in time, and does not block the database",
+    },
+  },
+  {
+    name: "a request without a key keeps its transaction",
+    guarantee: "G26",
+    file: "src/toolkit/idempotency/engine.ts",
+    find: "      signal: overtime.signal,",
+    replace: "      signal: new AbortController().signal,",
+    caughtBy: {
+      file: "test/idempotency/databases.test.ts",
+      test: "CK5 a request without a key is rolled back in time too, and does not block the database",
+    },
+  },
+];

@@ -1,0 +1,150 @@
+/** Faults of processOnce, the inbox, leases and versions: what would be done twice, lost, or done by those who may not. */
+const CLAIMING = "src/toolkit/once/claiming.ts";
+const ATTEMPT = "src/toolkit/once/attempt.ts";
+const INBOX = "src/toolkit/once/inbox.ts";
+const LEASE = "src/toolkit/once/lease.ts";
+const LOST = "test/once/lost.test.ts";
+const CLAIM_TEST = "src/toolkit/rules/claim.test.ts";
+const OUTCOMES = "test/once/outcomes.test.ts";
+export const onceFaults = [
+  {
+    name: "a claim that is held can be taken",
+    guarantee: "G25",
+    file: "src/toolkit/rules/claim.ts",
+    find: `if (leaseLeftMs > 0) return { kind: "running", leaseLeftMs };`,
+    replace: `if (leaseLeftMs > 1e9) return { kind: "running", leaseLeftMs };`,
+    caughtBy: {
+      file: CLAIM_TEST,
+      test: "OC1 gives a held key to no other caller",
+    },
+  },
+  {
+    name: "work is recorded after its transaction",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: `await claim.complete(ledger.in(tx), "done", data);`,
+    replace: `if (ledger.isJoined) await claim.complete(ledger.in(tx), "done", data);`,
+    caughtBy: {
+      file: LOST,
+      test: "CK3 has no effect and leaves no record, whenever its work ends",
+    },
+  },
+  {
+    name: "a lost claim is completed without a word",
+    guarantee: "G25",
+    file: CLAIMING,
+    find: "    if (written !== undefined) return;\n    this.#tools",
+    replace: "    if (written !== undefined || this.token > 0) return;\n    this.#tools",
+    caughtBy: {
+      file: "src/toolkit/once/claiming.test.ts",
+      test: "CK3 cannot be completed after it was taken, and its transaction is undone",
+    },
+  },
+  {
+    name: "a commit without an answer is reported as failed",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: `if (entry?.token === claim.token && entry.state === "done") return ended;`,
+    replace: `if (entry?.token === -1 && entry.state === "done") return ended;`,
+    caughtBy: { file: LOST, test: "counts if it was stored" },
+  },
+  {
+    name: "work elsewhere that threw counts as not done",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: `return job.work.effect === "probed" ? claim.abandon() : claim.release();`,
+    replace: `return job.waitMs < 0 ? claim.abandon() : claim.release();`,
+    caughtBy: {
+      file: OUTCOMES,
+      test: "is asked for before it is repeated, and its result is kept",
+    },
+  },
+  {
+    name: "an old message is taken for new",
+    guarantee: "G27",
+    file: "src/toolkit/rules/inbox-window.ts",
+    find: `if (ageMs >= retainMs) return { kind: "expired", headroom: 0 };`,
+    replace: `if (ageMs >= retainMs * 1e9) return { kind: "expired", headroom: 0 };`,
+    caughtBy: {
+      file: "src/toolkit/once/inbox.test.ts",
+      test: "refuses a message that is older than it remembers, and notes nothing of it",
+    },
+  },
+  {
+    name: "a message that was noted is handled again",
+    guarantee: "G27",
+    file: INBOX,
+    find: `if (!isNew) return { isDuplicate: true };`,
+    replace: `if (!isNew && ledger.isJoined) return { isDuplicate: true };`,
+    caughtBy: {
+      file: "src/toolkit/once/inbox.test.ts",
+      test: "handles a message once, and reports it when it comes again",
+    },
+  },
+  {
+    name: "the token of a lease is not compared",
+    guarantee: "G29",
+    file: LEASE,
+    find: `if (entry?.token !== token || entry.state !== "running") {`,
+    replace: `if (entry?.state !== "running") {`,
+    caughtBy: {
+      file: "src/toolkit/once/lease.test.ts",
+      test: "can be proved by any process that its holder gives the token to",
+    },
+  },
+  {
+    name: "a guarded transaction does not look at its lease",
+    guarantee: "G29",
+    file: LEASE,
+    find: "      await fenced(this.#ledger.in(tx), this, this.token, { meter: this.#claim.meter });\n",
+    replace: "",
+    caughtBy: {
+      file: "src/toolkit/once/lease.test.ts",
+      test: "commits nothing after it was taken or given back",
+    },
+  },
+  {
+    name: "a repeated write is answered with a conflict",
+    guarantee: "G30",
+    file: "src/toolkit/rules/version.ts",
+    find: "const writer = ids[version - made];",
+    replace: "const writer = ids[version - made + 1];",
+    caughtBy: {
+      file: "src/toolkit/rules/version.test.ts",
+      test: "is answered correctly in all histories of five writes",
+    },
+  },
+  {
+    name: "work elsewhere begins on a claim that is over",
+    guarantee: "G25",
+    file: "src/toolkit/once/attempt.ts",
+    find: "    claim.requireHeld();",
+    replace: '    claim.meter.add("claims_total", 0);',
+    caughtBy: {
+      file: "test/once/late.test.ts",
+      test: "CK2 work is not begun on an answer of reconcile that came after the lease",
+    },
+  },
+  {
+    name: "a takeover that does not compare forgets the content of its key",
+    guarantee: "G25",
+    file: "src/toolkit/once/claiming.ts",
+    find: 'isNew || terms.fingerprint !== undefined ? { value: terms.fingerprint } : "same"',
+    replace: "{ value: terms.fingerprint }",
+    caughtBy: {
+      file: "src/toolkit/once/claiming.test.ts",
+      test: "OC4 keeps its fingerprint when a caller without a fingerprint takes it over",
+    },
+  },
+  {
+    name: "a call that waits for its own transaction never ends",
+    guarantee: "G25",
+    file: "src/toolkit/databases/sqlite.ts",
+    find: "        reject(error);",
+    replace: "        if (begun < 0) reject(error);",
+    caughtBy: {
+      file: "test/once/turns.test.ts",
+      test: "a call that waits for the end of its own transaction is refused, and all others go on",
+    },
+  },
+];
