@@ -1,7 +1,7 @@
 /** Cases of places that are locked before they have an entry: LG11. */
 
 import { strict as assert } from "node:assert";
-import type { Ledger, Locked, Place } from "../toolkit/ledgers/ledger.ts";
+import type { Ledger, Locked, LockedEnd, Place } from "../toolkit/ledgers/ledger.ts";
 import {
   ABSENT,
   CLAIM,
@@ -130,6 +130,42 @@ export const ledgerLockCases: readonly LedgerCase[] = [
         assert.equal(await one.in(tx).entries.put(place, ABSENT, late), undefined);
       });
       assert.equal((await found(one.entries, place)).token, made.token);
+    },
+  },
+  {
+    title:
+      "LG11 LG1 a locked transaction makes its entry at its end, and commits nothing if there is one by then",
+    needs: "locks in transactions",
+    run: async (target) => {
+      const [one, other] = await openMany(target, 2);
+      assert.ok(one !== undefined && other !== undefined);
+      // The primitives do the same in single steps, which the other cases are about.
+      if (one.lockedTransaction === undefined) return;
+      const [kept, taken] = [freshPlace(), freshPlace()];
+      const work = (place: Place, meanwhile: () => Promise<unknown>) =>
+        one.lockedTransaction?.(
+          place,
+          async (tx, locked): Promise<LockedEnd<Locked>> => {
+            if (locked.kind !== "absent") return { value: locked, entry: undefined };
+            await effect(target, tx, place, "effect");
+            await meanwhile();
+            const entry = { ...withData(DONE, "result"), token: { drawn: locked.token } };
+            return { value: locked, entry: { ...entry, fingerprint: { value: undefined } } };
+          },
+          () => undefined,
+        );
+      const end = await work(kept, () => Promise.resolve());
+      assert.ok(end !== undefined && end !== "late" && end.value.kind === "absent");
+      const entry = await found(one.entries, kept);
+      assert.deepEqual([entry.token, entry.state], [end.value.token, "done"]);
+      assert.deepEqual(await effectsOf(target, kept), ["effect"]);
+      const again = await work(kept, () => Promise.resolve());
+      assert.ok(again !== undefined && again !== "late" && again.value.kind === "found");
+      if (one.supports.isExclusive) return;
+      const made = (): Promise<unknown> => put(other.entries, taken, ABSENT, CLAIM);
+      assert.equal(await work(taken, made), "late");
+      assert.deepEqual(await effectsOf(target, taken), []);
+      assert.equal((await found(one.entries, taken)).state, "running");
     },
   },
 ];

@@ -92,7 +92,7 @@ export const onceFaults: readonly Fault[] = [
     replace: "if (leaseLeftMs > -1e12) return",
     caughtBy: {
       file: LOCKING,
-      test: "a claim that is a lock > CK7 that stands still is taken over, and its end is refused",
+      test: "CK7 a lock that is older than any that works is taken over, and a younger one is not",
     },
   },
   {

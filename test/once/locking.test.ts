@@ -9,6 +9,9 @@ import { createIdempotency } from "../../src/toolkit/idempotency.ts";
 import { createInbox, GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { connect, newFile } from "../ledgers/kit.ts";
+import { resolveTools } from "../../src/toolkit/once/claiming.ts";
+import { acquiredBy } from "../../src/toolkit/once/locking.ts";
+import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 import { gate } from "./stage.ts";
 import { createWorld, flush, type Process } from "./worlds.ts";
 
@@ -125,6 +128,26 @@ describe("a claim that is a lock", () => {
       expect(world.effects).toEqual([fate === "stored" ? "paid" : "again"]);
     }
   });
+});
+
+test("CK7 a lock that is older than any that works is taken over, and a younger one is not", () => {
+  const ledger = memoryLedger();
+  const terms = {
+    effect: "transaction",
+    attemptsMax: 1e9,
+    leaseMs: 1_000,
+    retainMs: 1_000,
+  } as const;
+  const outcome = (heldMs: number | undefined): string => {
+    const tools = resolveTools({});
+    const all = { ...terms, fingerprint: undefined };
+    const over = new AbortController();
+    return acquiredBy({ kind: "held", heldMs }, ledger, PLACE, all, tools, over, 0).kind;
+  };
+  expect([undefined, 0, 4_999, 5_000, 60_000].map(outcome)).toEqual([
+    ...["running", "running", "running"],
+    ...["claims first", "claims first"],
+  ]);
 });
 
 /** What another process leaves behind at the place of a lock that does not hold. */

@@ -1,16 +1,21 @@
 // The primitives on a ledger in Redis: work elsewhere, messages, leases, versions, sweeps and keys of HTTP APIs.
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createIdempotency } from "../../src/toolkit/idempotency.ts";
+import fc from "fast-check";
 import {
   acquireLease,
+  createHybridClock,
   createInbox,
   createSweeper,
   fenced,
+  getNewest,
   GLOBAL,
   ledgerSink,
   processOnce,
+  setIfNewer,
   setVersion,
 } from "../../src/toolkit/ledger.ts";
+import { systemClock } from "../../src/base/clock.ts";
 import { createOutbox } from "../../src/toolkit/outbox.ts";
 import { type RedisLedger, redisLedger } from "../../src/toolkit/ledgers/redis.ts";
 import { startRedis, type TestRedis } from "../databases/redis.ts";
@@ -50,6 +55,48 @@ describe.skipIf(newest === undefined)("on Redis", () => {
     expect(runs).toBe(1);
     expect(all.filter(({ isDuplicate }) => !isDuplicate)).toHaveLength(1);
     for (const { result } of all) expect(result).toEqual({ receipt: "tenant/order%2017" });
+  });
+
+  test("G58 with clocks an hour apart that jump, a write that had seen another is never lost to it", async () => {
+    const nodes = await ledgers(3);
+    const [first] = nodes;
+    if (first === undefined) throw new Error("there are three");
+    let things = 0;
+    const step = fc.record({
+      node: fc.nat({ max: 2 }),
+      jumpMs: fc.integer({ min: -3_600_000, max: 3_600_000 }),
+      looks: fc.boolean(),
+    });
+    const histories = fc.array(step, { minLength: 1, maxLength: 8 });
+    await fc.assert(
+      fc.asyncProperty(histories, async (steps) => {
+        things += 1;
+        const thing = { scope: "profiles", key: `${things}` };
+        const walls = [0, -3_600_000, 3_600_000].map((offMs) => Date.now() + offMs);
+        const clocks = walls.map((_, node) =>
+          createHybridClock({
+            node: `node-${node}`,
+            clock: { ...systemClock, nowMs: () => walls[node] ?? 0 },
+          }),
+        );
+        const written: string[] = [];
+        for (const { node, jumpMs, looks } of steps) {
+          const [ledger, clock] = [nodes[node], clocks[node]];
+          if (ledger === undefined || clock === undefined) continue;
+          walls[node] = (walls[node] ?? 0) + jumpMs;
+          const before = looks ? await getNewest(ledger, thing) : undefined;
+          if (before !== undefined) clock.see(before.stamp);
+          const stamp = clock.now();
+          const value = new TextEncoder().encode(`${written.length}`);
+          const { kind } = await setIfNewer(ledger, thing, { stamp, value });
+          if (looks) expect(kind).toBe("applied");
+          written.push(stamp);
+        }
+        const newest = await getNewest(first, thing);
+        expect(newest?.stamp).toBe(written.toSorted().at(-1));
+      }),
+      { numRuns: 30 },
+    );
   });
 
   test("G25 work that threw is asked for before it is repeated, if it must be", async () => {

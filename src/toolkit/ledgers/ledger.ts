@@ -204,12 +204,6 @@ export interface Ledger<Tx> {
    * of the ledger is open, and `invalid_request` if the work returns a promise. Only some ledgers have it.
    */
   transactionSync?<T>(work: (tx: Tx) => T): T;
-  /**
-   * Says that what an earlier life of this holder had begun is over: claims of work are free at once, instead of at the end of
-   * their leases. Leases that are held for others stay. Returns how many claims it freed. Only ledgers with one holder at a
-   * time have it.
-   */
-  recover?(): Promise<number>;
   /** Returns this ledger inside a transaction that the caller has begun and will end. */
   in(tx: Tx): Ledger<Tx>;
 }
