@@ -140,6 +140,18 @@ describe.skipIf(reason !== undefined)("tokens in PostgreSQL", () => {
     }
   });
 
+  test("LG3 connections that take turns get greater ones each, also where the clock does not decide", async () => {
+    await set(nextHour());
+    const where = { host: server.host, user: "postgres", database: "postgres", max: 1 };
+    const pools = [new pg.Pool(where), new pg.Pool(where)];
+    const given: number[] = [];
+    for (let round = 0; round < 5; round += 1)
+      for (const own of pools) given.push(await draw(postgresLedger(own)));
+    await Promise.all(pools.map((own) => own.end()));
+    await set(1);
+    expect(given).toEqual([...new Set(given)].toSorted((one, other) => one - other));
+  });
+
   test("LG3 all who draw when the sequence went back get tokens of their own", async () => {
     const given = new Set<number>([await draw(ledger)]);
     for (let round = 0; round < 20; round += 1) {
