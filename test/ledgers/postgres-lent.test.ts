@@ -360,7 +360,8 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
           await cut.promise;
         });
         let timeout: unknown;
-        const options = { leaseMs: 1_000 };
+        // Its end is written before COMMIT is sent. The end of a lock goes with COMMIT.
+        const options = { leaseMs: 1_000, claimsFirst: true };
         const held = processOnce(
           holder,
           { scope: GLOBAL, key: "a" },
