@@ -45,7 +45,7 @@ export const windowFaults: readonly Fault[] = [
     replace: `if (decided === "unproven") this.#unproven += 1;\n      await Promise.resolve();`,
     caughtBy: {
       file: WRITING,
-      test: "WD1 G60 many calls at once under one id are one entry, and all get its position",
+      test: "WD1 G60 calls under one id that waited for room together are one entry",
     },
   },
   {
@@ -204,7 +204,7 @@ export const windowFaults: readonly Fault[] = [
     guarantee: "G60",
     file: RECOVERY,
     find: "if (segment >= first && (there === undefined ||",
-    replace: "if (segment >= first && there !== undefined && (segment < 0 ||",
+    replace: "if (segment < 0 && (there === undefined ||",
     caughtBy: {
       file: RESTORES,
       test: "WD4 G60 a log that was restored from any older copy never counts lost entries as stored",

@@ -68,7 +68,6 @@ describe("a store that hangs", () => {
     try {
       const objects = s3Objects({ url: fake.url });
       const window = await openWindow({ log: objectLog(objects), snapshots: objects });
-      await window.write("a", bytesOf("x"));
       const giveUp = new AbortController();
       let release: () => void = () => undefined;
       const held = new Promise<void>((resolve) => (release = resolve));

@@ -65,6 +65,23 @@ describe("WD1 G60 one id, one entry", () => {
       .toMatchObject({ isDuplicate: true, position: { segment: 0, entry: 0 } });
     expect(await idsOf(objects)).toEqual(["a"]);
     expect(window.stats.pending).toBe(0);
+    for await (const { entries } of objectLog(objects).read(0, 0))
+      expect(entries.map((entry) => entry.bytes)).toEqual([bytesOf("first")]);
+  });
+
+  test("WD1 G60 calls under one id that waited for room together are one entry", async () => {
+    const objects = new MemoryObjects();
+    const window = await open(objects, { pendingMax: 1 });
+    const release = objects.hold();
+    const first = window.write("first", bytesOf("x"));
+    await expect.poll(() => window.stats.pending).toBe(1);
+    const waiting = Array.from({ length: 5 }, () => window.write("a", bytesOf("x")));
+    // All of them have found no room.
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    release();
+    const results = await Promise.all([first, ...waiting]);
+    expect(results.filter(({ isDuplicate }) => !isDuplicate)).toHaveLength(2);
+    expect(await idsOf(objects)).toEqual(["first", "a"]);
   });
 
   test("G60 a write without an id is stored each time", async () => {

@@ -1,11 +1,12 @@
 /** The options of a window, and their limits. */
 
 import { type Clock, systemClock, waitingClock } from "../../base/clock.ts";
-import { type Digest, webDigest } from "../../base/digest.ts";
+import type { Digest } from "../../base/digest.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import { type Meter, noMeter } from "../meters/meter.ts";
 import { Check } from "../once/check.ts";
 import type { WindowBounds } from "../rules/window.ts";
+import { platformDigest } from "./digest.ts";
 import type { WindowLog } from "./log.ts";
 import type { WindowObjects } from "./objects.ts";
 
@@ -113,7 +114,7 @@ export function resolveWindow(options: WindowOptions): ResolvedWindow {
     snapshotKeys: whole("snapshotKeys", 10_000, 1, KEYS_MAX),
     meter: options.meter ?? noMeter,
     random: options.random ?? systemRandom,
-    digest: webDigest,
+    digest: platformDigest(),
     clock: options.clock ?? waitingClock,
     idleClock: options.clock ?? systemClock,
   };
