@@ -73,10 +73,12 @@ export class PackedWriter {
 /** Reads what a `PackedWriter` wrote. Throws `Unreadable` instead of reading past the end. */
 export class PackedReader {
   readonly #bytes: Uint8Array;
+  readonly #view: DataView;
   #at = 0;
 
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes;
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
   get left(): number {
@@ -89,9 +91,10 @@ export class PackedReader {
   }
 
   u32(): number {
-    let value = 0;
-    for (let shift = 0; shift < 32; shift += 8) value |= this.u8() << shift;
-    return value >>> 0;
+    if (this.left < 4) throw new Unreadable("it ends too early");
+    const value = this.#view.getUint32(this.#at, true);
+    this.#at += 4;
+    return value;
   }
 
   varint(): number {

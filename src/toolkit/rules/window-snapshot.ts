@@ -122,8 +122,9 @@ function decodeWatermarks(rest: PackedReader): Watermark[] {
 function decodeIds(rest: PackedReader, state: WindowState): void {
   const count = rest.varint();
   let [segment, entry, atMs] = [0, 0, 0];
+  // The window copies it.
+  const mark: KeyMark = new Uint32Array(MARK_WORDS);
   for (let taken = 0; taken < count; taken += 1) {
-    const mark: KeyMark = new Uint32Array(MARK_WORDS);
     for (let word = 0; word < MARK_WORDS; word += 1) mark[word] = rest.u32();
     segment += rest.signed();
     entry += rest.signed();

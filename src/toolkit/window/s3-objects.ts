@@ -92,8 +92,10 @@ export function s3Objects(options: S3Options): WindowObjects {
 function checkCredentials(check: Check, credentials: S3Credentials): void {
   const { accessKeyId, secretAccessKey, sessionToken = "none" } = credentials;
   for (const [name, value] of Object.entries({ accessKeyId, secretAccessKey, sessionToken }))
-    if (typeof value !== "string" || !/^[\x21-\x7e]+$/.test(value))
-      check.problem(`${name} of the credentials is empty, or has a space or a line end`);
+    if (typeof value !== "string" || !/^[!-~]([ -~]*[!-~])?$/.test(value))
+      check.problem(
+        `${name} of the credentials is empty, has a space or a line end around it, or is not ASCII`,
+      );
 }
 
 interface Resolved {
