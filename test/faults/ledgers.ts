@@ -104,7 +104,7 @@ export const ledgerFaults: readonly Fault[] = [
     replace: "    PERFORM pg_sleep(random() * 0.01);\n",
     caughtBy: {
       file: TOKENS,
-      test: "LG3 all who draw when the sequence went back get tokens of their own",
+      test: "LG3 one at a time sets the sequence to the clock",
     },
   },
   {

@@ -140,6 +140,25 @@ describe.skipIf(reason !== undefined)("tokens in PostgreSQL", () => {
     }
   });
 
+  test("LG3 one at a time sets the sequence to the clock", async () => {
+    const setter = await pool.connect();
+    const which = "71654370, 'hapax_tokens'::regclass::oid::integer";
+    await setter.query(`SELECT pg_advisory_lock(${which})`);
+    await set(1);
+    let isDrawn = false;
+    const drawn = draw(ledger).finally(() => {
+      isDrawn = true;
+    });
+    // Until it waits for the one that sets it, or has set it as well.
+    const waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    while (!isDrawn && (await server.pool.query(waiting)).rows.length === 0)
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    const wasEarly = isDrawn;
+    await setter.query(`SELECT pg_advisory_unlock(${which})`);
+    setter.release();
+    expect([wasEarly, (await drawn) > 1e15]).toEqual([false, true]);
+  });
+
   test("LG3 connections that take turns get greater ones each, also where the clock does not decide", async () => {
     await set(nextHour());
     const where = { host: server.host, user: "postgres", database: "postgres", max: 1 };
