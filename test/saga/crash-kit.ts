@@ -65,7 +65,7 @@ export interface Stage {
 /** A process that waits for a processor does not lose its sagas: nothing here waits for it to be over. */
 const LEASE_MS = 60_000;
 /** Of processes that are stopped for longer. */
-export const SHORT_LEASE_MS = 4_000;
+export const SHORT_LEASE_MS = 6_000;
 const WORKER = fileURLToPath(new URL("crash-worker.mjs", import.meta.url));
 
 interface Row {

@@ -40,7 +40,9 @@ async function openSqlite() {
 
 async function openPostgres() {
   const { default: pg } = await import("pg");
-  const pool = new pg.Pool({ host, user: "postgres", database: "postgres", max: 30 });
+  // Each saga that stands still in a transaction has a connection.
+  const max = 8 + (task.kind === "start" ? task.cells.length : 0);
+  const pool = new pg.Pool({ host, user: "postgres", database: "postgres", max });
   pool.on("error", () => undefined);
   const insert = "INSERT INTO remote (at, saga, what, key) VALUES ($1, $2, $3, $4)";
   return {
