@@ -302,6 +302,102 @@ const races: Story = async (shop) => {
   await Promise.all([one.stop(), other.stop()]);
 };
 
+/** Operators and runners, all at once, at sagas that are stuck. */
+const acts: Story = async (shop) => {
+  let isDown = true;
+  const sent: string[] = [];
+  const ship = defineSaga<string>("ship")
+    .pivot("pay", { kind: "call", run: () => "paid" })
+    .call("parcel", {
+      run: ({ identity }) => {
+        if (isDown) throw new Error("the carrier is away");
+        sent.push(identity.key);
+        return "sent";
+      },
+      retry: { attemptsMax: 1 },
+    });
+  const sagas = createSagas(shop.ledger, [ship]);
+  const keys = Array.from({ length: 6 }, (_, at) => `act ${at}`);
+  for (const key of keys)
+    expect((await sagas.start(ship, { scope: "s", key }, "", { waitMs: 10_000 })).state).toBe(
+      "stuck",
+    );
+  const taken = new Map<string, string[]>(keys.map((key) => [key, []]));
+  const act = async (key: string, what: string, run: () => Promise<unknown>): Promise<void> => {
+    try {
+      await run();
+      taken.get(key)?.push(what);
+    } catch (error) {
+      // Another act was faster.
+      expect(error).toMatchObject({ code: "act_refused" });
+    }
+  };
+  await Promise.all([
+    ...keys.flatMap((key) => {
+      const ref = { saga: "ship", scope: "s", key };
+      return [
+        act(key, "retry", () => sagas.retry(ref, { by: "ann" })),
+        act(key, "skip", () => sagas.skip(ref, "parcel", { by: "bob", result: "by hand" })),
+        act(key, "finish", () => sagas.finish(ref, { by: "eve" })),
+        act(key, "abort", () => sagas.abort(ref, { by: "joe" })),
+      ];
+    }),
+    sagas.runDue(),
+    sagas.runDue(),
+  ]);
+  isDown = false;
+  for (const key of keys) {
+    const ref = { saga: "ship", scope: "s", key };
+    await sagas.runDue();
+    if ((await sagas.find(ref))?.state === "stuck")
+      await act(key, "retry", () => sagas.retry(ref, { by: "ann" }));
+    await sagas.runDue();
+    const { state, history } = (await sagas.find(ref)) ?? {};
+    const done = taken.get(key) ?? [];
+    expect(history?.flatMap(({ what, by }) => (by === undefined ? [] : [what])).toSorted()).toEqual(
+      done.toSorted(),
+    );
+    expect(done).not.toContain("abort");
+    expect(done.length, key).toBeGreaterThan(0);
+    expect(state, key).toBe(done.includes("finish") ? "finished" : "completed");
+    const isSent = state === "completed" && !done.includes("skip");
+    expect(sent.filter((one) => one === key)).toHaveLength(isSent ? 1 : 0);
+  }
+  await sagas.stop();
+};
+
+/** One whose steps have changed, and one that cannot be read, beside one that can go on. */
+const strangers: Story = async (shop) => {
+  const old = defineSaga<string>("mail").call("write", { run: () => "written" });
+  const next = defineSaga<string>("mail", { version: 2 }).call("print", { run: () => "printed" });
+  const newer = createSagas(shop.ledger, [next], { concurrency: 1 });
+  const identityOf = (key: string) => ({ scope: "s", key });
+  const torn = { kind: "saga", scope: "mail/s", key: "torn" };
+  await shop.ledger.entries.put(
+    torn,
+    { kind: "absent" },
+    {
+      state: "running",
+      token: "next",
+      attempts: 1,
+      leaseMs: 0,
+      keepMs: undefined,
+      fingerprint: { value: undefined },
+      data: { value: Uint8Array.of(1, 123) },
+    },
+  );
+  const older = createSagas(shop.ledger, [old]);
+  await shop.ledger.transaction((tx) => older.in(tx).start(old, identityOf("changed"), ""));
+  await shop.ledger.transaction((tx) => newer.in(tx).start(next, identityOf("fits"), ""));
+  expect((await newer.runDue()).ran).toBe(1);
+  const stateOf = async (key: string) =>
+    (await newer.find({ saga: "mail", ...identityOf(key) }))?.state;
+  expect([await stateOf("changed"), await stateOf("fits")]).toEqual(["stuck", "completed"]);
+  await older.retry({ saga: "mail", ...identityOf("changed") }, { by: "ann" });
+  expect((await older.runDue()).ran).toBe(1);
+  expect(await stateOf("changed")).toBe("completed");
+};
+
 /** How many statements a search costs while so many sleep. */
 async function searchCost<Tx>(shop: Shop<Tx>, sagas: Sagas<Tx>): Promise<number> {
   const before = shop.statements();
@@ -339,6 +435,11 @@ const STORIES: readonly (readonly [string, Story])[] = [
   [
     "SA1 SA6 two runners and an operator: each saga is whole, and an act that was taken counts",
     races,
+  ],
+  ["SA6 acts of several operators and a runner: each one that was taken counts, once", acts],
+  [
+    "SA8 SA9 a changed definition is stuck until the old one is there, and stops no other",
+    strangers,
   ],
 ];
 
