@@ -41,10 +41,9 @@ const checkout = defineSaga("checkout")
   })
   .call("charge", {
     run: ({ key, input }) => provider.charge(input.cents, key),
-    undo: ({ outcome, identity }) =>
-      provider.refund(
-        outcome.kind === "done" ? outcome.result.payment : `*/checkout/${identity.key}/charge`,
-      ),
+    // No answer may mean that it has happened: the provider finds it by the key of the charge.
+    undo: ({ outcome, runKey }) =>
+      provider.refund(outcome.kind === "done" ? outcome.result.payment : runKey),
     retry: { pauseMs: 10 },
   })
   .call("label", {

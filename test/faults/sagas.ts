@@ -28,11 +28,22 @@ export const sagaFaults: readonly Fault[] = [
     name: "a process that has slept sends its call",
     guarantee: "G53",
     file: ATTEMPTS,
-    find: `      held.claim.requireHeld();\n      if (direction === "undo") {`,
-    replace: `      if (direction === "undo") {`,
+    find: `      // As in an undo.\n      held.claim.requireHeld();\n`,
+    replace: `      // As in an undo.\n`,
     caughtBy: {
       file: TEST,
-      test: "SA1 a process that wakes after its lease sends nothing",
+      test: "SA1 a process that wakes after its lease in a step sends nothing",
+    },
+  },
+  {
+    name: "a process that has slept sends its undo",
+    guarantee: "G53",
+    file: ATTEMPTS,
+    find: `  held.claim.requireHeld();\n  // The builder`,
+    replace: `  // The builder`,
+    caughtBy: {
+      file: TEST,
+      test: "SA1 a process that wakes after its lease in an undo sends nothing",
     },
   },
   {
@@ -69,8 +80,8 @@ export const sagaFaults: readonly Fault[] = [
     name: "each attempt has a key of its own",
     guarantee: "G53",
     file: ATTEMPTS,
-    find: `const parts = [scope, saga, key, step, ...`,
-    replace: `const parts = [scope, saga, key, step, String(attempt), ...`,
+    find: `key: await keyOf(held, step, direction), attempt, signal };`,
+    replace: `key: (await keyOf(held, step, direction)) + String(attempt), attempt, signal };`,
     caughtBy: {
       file: TEST,
       test: "SA3 gives each step a key that is the same in every attempt, and its undo another one",

@@ -50,6 +50,23 @@ describe("a saga", () => {
     expect(log.slice(3)).toEqual(["cancel l-r5", "refund r5", "release 5"]);
   });
 
+  test("SA3 an undo gets the key that its step was sent with", async () => {
+    const { ledger, options, advance } = stage();
+    const seen: Record<string, string> = {};
+    const pay = defineSaga<string>("pay")
+      .call("charge", {
+        run: ({ key }) => void (seen["run"] = key),
+        undo: ({ key, runKey }) => void Object.assign(seen, { undo: key, runKey }),
+      })
+      .call("ship", { run: boom, isFinal: () => true });
+    const sagas = createSagas(ledger, [pay], options);
+    await sagas.start(pay, ID, "");
+    await advance(50);
+    expect(seen["runKey"]).toBe(seen["run"]);
+    expect(seen["undo"]).not.toBe(seen["run"]);
+    expect((await sagas.find({ saga: "pay", ...ID }))?.state).toBe("undone");
+  });
+
   test("SA4 a call without an answer is undone as unknown, one that failed for certain is not", async () => {
     const lost = stage();
     lost.fail("charge", boom, boom, boom);
@@ -403,22 +420,26 @@ describe("several processes", () => {
     }
   });
 
-  test("SA1 a process that wakes after its lease sends nothing", async () => {
-    const { ledger, checkout, options, log, advance, clock } = stage();
+  test.each([
+    // It stands still after the intent of `label`, or of its undo, until another process has ended the saga.
+    ["in a step", false, 2, ["asked", "label", "send"]],
+    ["in an undo", true, 4, ["label", "asked", "cancel l-r5", "refund r5", "release 5"]],
+  ])("SA1 a process that wakes after its lease %s sends nothing", async (_, fails, at, after) => {
+    const { ledger, checkout, options, log, advance, clock, fail } = stage();
     const asleep = { ...clock, after: () => () => undefined };
     const first = createSagas({ ...ledger }, [checkout], { ...options, clock: asleep });
     const second = createSagas(ledger, [checkout], options);
-    // It stands still after the intent of `label`, until another process has ended the saga.
+    if (fails) fail("send", boom);
     let intents = 0;
     let wake: () => void = () => undefined;
     setFailpoint(async (name) => {
       if (name === "saga.intended") intents += 1;
-      if (intents === 2) await new Promise<void>((resolve) => (wake = resolve));
+      if (intents === at) await new Promise<void>((resolve) => (wake = resolve));
     });
     try {
       await first.start(checkout, ID, INPUT);
       await flush();
-      expect(intents).toBe(2);
+      expect(intents).toBe(at);
     } finally {
       setFailpoint(undefined);
     }
@@ -426,8 +447,8 @@ describe("several processes", () => {
     expect((await second.runDue()).ran).toBe(1);
     wake();
     await flush();
-    expect((await second.find(REF))?.state).toBe("completed");
-    expect(log).toEqual(["reserve", "charge", "asked", "label", "send"]);
+    expect((await second.find(REF))?.state).toBe(fails ? "undone" : "completed");
+    expect(log).toEqual(["reserve", "charge", ...after]);
   });
 
   test("SA8 a changed definition is stuck, and goes on where the old one is registered", async () => {

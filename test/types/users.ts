@@ -178,7 +178,8 @@ const trip = defineSaga<{ readonly at: Date; readonly seats: number }, Database.
     group
       .call("flight", {
         run: async ({ key, results }) => `${key} ${results.hold.held}`,
-        undo: ({ outcome }) => {
+        undo: ({ outcome, runKey }) => {
+          same<typeof runKey, string>(true);
           if (outcome.kind === "done") same<typeof outcome.result, string>(true);
           same<typeof outcome.kind, "done" | "unknown">(true);
         },

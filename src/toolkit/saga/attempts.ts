@@ -118,19 +118,31 @@ async function contextOf<Tx>(
   attempt: number,
   signal: AbortSignal,
 ): Promise<SagaContext<unknown, unknown>> {
-  const { saga, scope, key } = held.ref;
-  // SA3: without an attempt and without a version.
-  const parts = [scope, saga, key, step, ...(direction === "undo" ? ["undo"] : [])];
-  return { ...givenOf(held), key: await remoteKey(parts), attempt, signal };
+  return { ...givenOf(held), key: await keyOf(held, step, direction), attempt, signal };
 }
 
-/** What an undo gets of the step that it takes back. */
-function outcomeOf<Tx>(held: HeldSaga<Tx>, step: string): object {
+function keyOf<Tx>({ ref }: HeldSaga<Tx>, step: string, direction: Direction): Promise<string> {
+  const { saga, scope, key } = ref;
+  // SA3: without an attempt and without a version.
+  const parts = [scope, saga, key, step, ...(direction === "undo" ? ["undo"] : [])];
+  return remoteKey(parts);
+}
+
+/** Runs an undo. It gets the outcome of the step that it takes back. */
+async function undoStep<Tx>(
+  held: HeldSaga<Tx>,
+  { plan: { name: step }, undo }: SagaWork<Tx>,
+  context: SagaContext<unknown, unknown>,
+): Promise<SagaEvent> {
   const at = sagaStep(held.progress, step);
   const result = parsed(at?.result);
-  return at?.outcome === "done"
-    ? { result, outcome: { kind: "done", result } }
-    : { result, outcome: { kind: "unknown" } };
+  const outcome = at?.outcome === "done" ? { kind: "done", result } : { kind: "unknown" };
+  const runKey = await keyOf(held, step, "forward");
+  // No token stops an effect elsewhere: a process that has slept must not send it any more.
+  held.claim.requireHeld();
+  // The builder has paired the undo with the result of its step.
+  await undo?.({ ...context, runKey, result, outcome } as never);
+  return { kind: "undone", step };
 }
 
 /** Runs a function with a signal that aborts when its time is over, or the claim is lost. */
@@ -185,16 +197,12 @@ async function transact<Tx>(held: HeldSaga<Tx>, step: string, direction: Directi
 
 async function inTransaction<Tx>(
   held: HeldSaga<Tx>,
-  { plan: { name: step }, run, undo }: SagaWork<Tx>,
+  work: SagaWork<Tx>,
   direction: Direction,
   context: SagaTxContext<Tx, unknown, unknown>,
 ): Promise<SagaEvent> {
-  if (direction === "undo") {
-    // The builder has paired the undo with the result of its step.
-    await undo?.({ ...context, ...outcomeOf(held, step) } as never);
-    return { kind: "undone", step };
-  }
-  return { kind: "done", step, result: jsonOf(await run?.(context)) };
+  if (direction === "undo") return await undoStep(held, work, context);
+  return { kind: "done", step: work.plan.name, result: jsonOf(await work.run?.(context)) };
 }
 
 async function call<Tx>(held: HeldSaga<Tx>, step: string, direction: Direction): Promise<void> {
@@ -204,12 +212,9 @@ async function call<Tx>(held: HeldSaga<Tx>, step: string, direction: Direction):
   try {
     event = await limited(held, work.timeoutMs, async (signal) => {
       const context = await contextOf(held, step, direction, attempt, signal);
-      // No token stops an effect elsewhere: a process that has slept must not send it any more.
+      if (direction === "undo") return await undoStep(held, work, context);
+      // As in an undo.
       held.claim.requireHeld();
-      if (direction === "undo") {
-        await work.undo?.({ ...context, ...outcomeOf(held, step) } as never);
-        return { kind: "undone", step };
-      }
       // A call has no `tx`: its type has none.
       const result = await work.run?.(context as SagaTxContext<Tx, unknown, unknown>);
       return { kind: "done", step, result: keptOf(result) };

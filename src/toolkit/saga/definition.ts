@@ -399,7 +399,7 @@ const SHAPES: Readonly<Record<SagaStepKind, readonly [string, string]>> = {
  * const checkout = defineSaga<string>("checkout")
  *   .call("charge", { run: () => "paid", undo: () => undefined })
  *   .sleep("cool off", 60_000);
- * console.assert(describeSaga(checkout).includes('s1["charge"] --> s2(["cool off"])'));
+ * console.assert(describeSaga(checkout).includes('s1 --> s2(["cool off"])'));
  * ```
  */
 export function describeSaga<Input, Results, Tx>({ definition }: Saga<Input, Results, Tx>): string {

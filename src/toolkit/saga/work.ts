@@ -26,6 +26,12 @@ export interface SagaTxContext<Tx, Input, Results> extends SagaContext<Input, Re
   readonly tx: Tx;
 }
 
+/** What every undo gets as well. */
+export interface SagaUndoContext {
+  /** The key that `run` got. If no answer came, the other side finds by it what was done. */
+  readonly runKey: string;
+}
+
 /** Options of every step that does something. */
 export interface SagaStepOptions {
   /** How often the step and its undo are tried: `attemptsMax` 5, `pauseMs` 500, `pauseMsMax` 60,000 by default. */
@@ -43,7 +49,8 @@ export interface SagaTxWork<Tx, Input, Results, T> extends SagaStepOptions {
 
 export interface SagaTxStep<Tx, Input, Results, T> extends SagaTxWork<Tx, Input, Results, T> {
   readonly undo?: (
-    context: SagaTxContext<Tx, Input, Results> & { readonly result: JsonOf<NoInfer<T>> },
+    context: SagaTxContext<Tx, Input, Results> &
+      SagaUndoContext & { readonly result: JsonOf<NoInfer<T>> },
   ) => unknown;
 }
 
@@ -55,11 +62,12 @@ export interface SagaCallWork<Input, Results, T> extends SagaStepOptions {
 export interface SagaCallStep<Input, Results, T> extends SagaCallWork<Input, Results, T> {
   /** `outcome` is unknown if no answer to the call has come: then it may have happened. */
   readonly undo?: (
-    context: SagaContext<Input, Results> & {
-      readonly outcome:
-        | { readonly kind: "done"; readonly result: JsonOf<NoInfer<T>> }
-        | { readonly kind: "unknown" };
-    },
+    context: SagaContext<Input, Results> &
+      SagaUndoContext & {
+        readonly outcome:
+          | { readonly kind: "done"; readonly result: JsonOf<NoInfer<T>> }
+          | { readonly kind: "unknown" };
+      },
   ) => unknown;
 }
 
@@ -73,7 +81,8 @@ export interface SagaProbeWork<Input, Results, T> extends SagaCallWork<Input, Re
 
 export interface SagaProbeStep<Input, Results, T> extends SagaProbeWork<Input, Results, T> {
   readonly undo?: (
-    context: SagaContext<Input, Results> & { readonly result: JsonOf<NoInfer<T>> },
+    context: SagaContext<Input, Results> &
+      SagaUndoContext & { readonly result: JsonOf<NoInfer<T>> },
   ) => unknown;
 }
 
