@@ -26,6 +26,7 @@ const clock = {
 
 const left = new Set(ids);
 let fences = 0;
+let haveAllHadIt = false;
 
 /** How many writers have had the log. */
 async function writersOf(log) {
@@ -48,8 +49,10 @@ async function work() {
       }),
     );
     // Others get their chance to fence this one: no one is done before all have had the log.
-    do await pause(PAUSE_MS);
-    while ((await writersOf(log)) < contenders);
+    do {
+      await pause(PAUSE_MS);
+      haveAllHadIt ||= (await writersOf(log)) >= contenders;
+    } while (!haveAllHadIt);
   }
 }
 

@@ -148,7 +148,8 @@ describe("secrets", () => {
   test("words of the store that name the key are not shown", async () => {
     const words =
       "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>THE-KEY-ID</AWSAccessKeyId></Error>";
-    const objects = hanging({ fetch: async () => new Response(words, { status: 403 }) });
+    const fetch = async () => new Response(words, { status: 403 });
+    const objects = hanging({ timeoutMs: 60_000, fetch });
     const error = await errorOf(() => objects.get("a"));
     expect(shown(error)).toContain("403 SignatureDoesNotMatch");
     expectNoSecret(error);
