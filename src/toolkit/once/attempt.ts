@@ -210,6 +210,9 @@ async function attemptLocked<Tx>(
     // Another one had ended between the look at the entry and the lock. The entry says what to do.
     if (end === "late") {
       job.tools.meter.add("fenced_total", 1, { primitive: "once" });
+      // Without an entry of another one, the transaction was not the one that it had begun.
+      if ((await ledger.entries.find(job.place)) === undefined)
+        throw new HapaxError("invalid_request", `the work ended its transaction; ${job.where}`);
       return "taken";
     }
     if (ended !== undefined) await failpoint("once.committed");
