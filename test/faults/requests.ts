@@ -8,6 +8,17 @@ const HEADERS_TEST = "test/protocol/many-headers.test.ts";
 
 export const requestFaults: readonly Fault[] = [
   {
+    name: "a body in many pieces takes an object for each of them",
+    guarantee: "G34",
+    file: "src/base/body-pieces.ts",
+    find: "const isKept = this.bytes === 0 || piece.length >= SMALL_BYTES;",
+    replace: "const isKept = this.bytes === 0 || piece.length > 0;",
+    caughtBy: {
+      file: "src/base/body-pieces.test.ts",
+      test: "G34 a million pieces of a byte are a few blocks",
+    },
+  },
+  {
     name: "a connection that is ended twice loses its last answer",
     guarantee: "G3",
     file: "src/streams/runtimes/node-refusals.ts",

@@ -7,10 +7,10 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { joinBytes } from "../../base/bytes.ts";
 import { SENT } from "../../protocol/headers.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import type { BodyBudget, BodyShare } from "../server/body-budget.ts";
+import { BodyPieces } from "../../base/body-pieces.ts";
 import type { Exchange } from "../server/exchange.ts";
 
 /** Headers that must come once, and would take a comma: as a part of their text, or as a value that is ignored. */
@@ -119,18 +119,14 @@ async function collect(
   bytesMax: number,
   share: BodyShare,
 ): Promise<Uint8Array> {
-  const pieces: Uint8Array[] = [];
-  let bytes = 0;
+  const pieces = new BodyPieces();
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) break;
-    bytes += value.length;
-    if (bytes > bytesMax) throw tooLarge(bytesMax);
+    if (done) return pieces.whole();
+    if (pieces.bytes + value.length > bytesMax) throw tooLarge(bytesMax);
     share.take(value.length);
-    pieces.push(value);
+    pieces.add(value);
   }
-  const [first] = pieces;
-  return first !== undefined && pieces.length === 1 ? first : joinBytes(pieces);
 }
 
 function tooLarge(bytesMax: number): HapaxError {

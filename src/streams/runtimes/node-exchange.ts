@@ -16,6 +16,7 @@ import type {
 } from "../server/exchange.ts";
 import type { ClientCertificate } from "../access/identity.ts";
 import type { BodyBudget } from "../server/body-budget.ts";
+import { BodyPieces } from "../../base/body-pieces.ts";
 import { certificateOf } from "./node-certificate.ts";
 import { parseTarget } from "../../protocol/target.ts";
 import { whenStuck } from "../server/stuck.ts";
@@ -245,8 +246,7 @@ function receive(
   budget: BodyBudget,
   { resolve, reject }: Waiter,
 ): (error: HapaxError) => void {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
+  const pieces = new BodyPieces();
   let isOver = false;
   // The listeners stay: to remove them costs more than the request that goes with them. After a refusal they drop the
   // rest of the body, so that the client can see the answer.
@@ -255,21 +255,19 @@ function receive(
     isOver = true;
     share.end();
     if (error !== undefined) {
-      chunks.length = 0;
+      pieces.clear();
       reject(error);
       return;
     }
-    const [first] = chunks;
-    resolve(first !== undefined && chunks.length === 1 ? first : Buffer.concat(chunks, bytes));
+    resolve(pieces.whole());
   };
   const share = budget.begin({ peer: request.peer, cut: finish });
   const onData = (chunk: Buffer): void => {
     if (isOver) return;
     try {
-      if (bytes + chunk.length > bytesMax) throw tooLarge(bytesMax);
+      if (pieces.bytes + chunk.length > bytesMax) throw tooLarge(bytesMax);
       share.take(chunk.length);
-      bytes += chunk.length;
-      chunks.push(chunk);
+      pieces.add(chunk);
     } catch (error) {
       finish(error);
     }

@@ -3,6 +3,7 @@
 import { HapaxError } from "../../base/errors.ts";
 import type { Exchange, WholeAnswer } from "../server/exchange.ts";
 import type { BodyBudget, BodyShare } from "../server/body-budget.ts";
+import { BodyPieces } from "../../base/body-pieces.ts";
 import { tooLarge } from "./node-exchange.ts";
 import type { LaneMemory } from "./node-lane-memory.ts";
 import type { HeadParser, LaneFields } from "./node-lane-parser.ts";
@@ -23,7 +24,7 @@ export class LaneExchange implements Exchange {
   readonly query: string;
   /** Set when the answer is ready. It is sent after all earlier ones. */
   answer: WholeAnswer | undefined;
-  received: Buffer | undefined;
+  received: Uint8Array | undefined;
   /** Bytes of the body that have not come yet. */
   bytesLeft: number;
   readonly #fields: LaneFields;
@@ -34,7 +35,7 @@ export class LaneExchange implements Exchange {
   /** Known if it is the connection's last one again, or once it was asked for. */
   #authorization: string | undefined;
   readonly #length: number;
-  #pieces: Buffer[] | undefined;
+  #pieces: BodyPieces | undefined;
   #share: BodyShare | undefined;
   #waiter: Waiter | undefined;
   #failure: unknown;
@@ -125,11 +126,11 @@ export class LaneExchange implements Exchange {
       this.fail(error);
       return;
     }
-    const pieces = (this.#pieces ??= []);
-    pieces.push(piece);
+    const pieces = (this.#pieces ??= new BodyPieces());
+    pieces.add(piece);
     if (this.bytesLeft > 0) return;
     this.#release();
-    this.received = pieces.length === 1 ? piece : Buffer.concat(pieces, this.#length);
+    this.received = pieces.whole();
     this.#waiter?.resolve(this.received);
   }
 

@@ -4,7 +4,7 @@
  *   - later readers get the same bytes from the same request, by events, by iteration or through a parser.
  */
 
-import { joinBytes } from "../../base/bytes.ts";
+import { BodyPieces } from "../../base/body-pieces.ts";
 import type { IncomingMessage } from "node:http";
 import { HapaxError } from "../../base/errors.ts";
 import { bodyOf, headersOf, type RequestBody, bodyTooLarge } from "./request.ts";
@@ -41,8 +41,7 @@ function left(): Error {
  */
 function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
-    const chunks: Uint8Array[] = [];
-    let length = 0;
+    const pieces = new BodyPieces();
     const finish = (): void => {
       request.off("readable", take).off("error", fail).off("close", gone);
     };
@@ -57,18 +56,17 @@ function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
       while (request.readableLength > 0) {
         const chunk: unknown = request.read(request.readableLength);
         if (!(chunk instanceof Uint8Array)) break;
-        chunks.push(chunk);
-        length += chunk.length;
+        pieces.add(chunk);
       }
-      if (length > bytesMax) {
+      if (pieces.bytes > bytesMax) {
         fail(bodyTooLarge(bytesMax));
         return;
       }
       if (!request.complete) return;
       finish();
-      const bytes = joinBytes(chunks);
+      const bytes = pieces.whole();
       // A copy: the next reader may change its bytes.
-      if (length > 0) request.unshift(Buffer.from(bytes));
+      if (bytes.length > 0) request.unshift(Buffer.from(bytes));
       resolve(bytes);
     };
     // Listening to an ended stream would end it.

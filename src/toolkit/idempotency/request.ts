@@ -1,6 +1,6 @@
 /** A request as the engine sees it, for every framework. */
 
-import { joinBytes } from "../../base/bytes.ts";
+import { BodyPieces } from "../../base/body-pieces.ts";
 import { mediaType } from "../../base/media-type.ts";
 import { HapaxError } from "../../base/errors.ts";
 
@@ -89,18 +89,16 @@ export function targetOf(url: string): string {
 export async function readBody(request: Request, bytesMax: number): Promise<Uint8Array> {
   if (Number(request.headers.get("content-length") ?? 0) > bytesMax) throw bodyTooLarge(bytesMax);
   if (request.body === null) return NOTHING;
-  const chunks: Uint8Array[] = [];
-  let length = 0;
+  const pieces = new BodyPieces();
   const reader = request.body.getReader();
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return joinBytes(chunks);
-    length += value.length;
-    if (length > bytesMax) {
+    if (done) return pieces.whole();
+    if (pieces.bytes + value.length > bytesMax) {
       await reader.cancel();
       throw bodyTooLarge(bytesMax);
     }
-    chunks.push(value);
+    pieces.add(value);
   }
 }
 
