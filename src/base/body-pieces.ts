@@ -21,6 +21,12 @@ export class BodyPieces {
     return this.#pieces.length + (this.#block === undefined ? 0 : 1);
   }
 
+  /** How much memory they take, without that of the objects themselves. */
+  get heldBytes(): number {
+    const held = this.#pieces.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
+    return held + (this.#block?.length ?? 0);
+  }
+
   /** Takes a piece, which must not change from now on. */
   add(piece: Uint8Array): void {
     if (piece.length === 0) return;
@@ -55,7 +61,12 @@ export class BodyPieces {
 
   #seal(): void {
     if (this.#block === undefined) return;
-    this.#pieces.push(this.#block.subarray(0, this.#used));
+    // A copy, if much of the block is free: a piece of a byte between two large ones must not keep it all.
+    this.#pieces.push(
+      this.#used > BLOCK_BYTES / 2
+        ? this.#block.subarray(0, this.#used)
+        : this.#block.slice(0, this.#used),
+    );
     this.#block = undefined;
     this.#used = 0;
   }

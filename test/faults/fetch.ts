@@ -36,6 +36,28 @@ export const fetchFaults: readonly Fault[] = [
     },
   },
   {
+    name: "fetch: a large answer counts as taken with its first byte",
+    guarantee: "G34",
+    file: ANSWER,
+    find: "return first.subarray(0, SLICE_BYTES);",
+    replace: "this.#queue.shift(); return first;",
+    caughtBy: {
+      file: TEST,
+      test: "an answer > G34 is handed over in slices, so that it is known how much was taken",
+    },
+  },
+  {
+    name: "fetch: a body shorter than announced counts as whole",
+    guarantee: "G8",
+    file: EXCHANGE,
+    find: "if (bytes.length < announced)",
+    replace: "if (announced < 0)",
+    caughtBy: {
+      file: TEST,
+      test: "a request > whose body is shorter than announced is answered, and stores nothing",
+    },
+  },
+  {
     name: "fetch: a reader that takes nothing is not seen",
     guarantee: "G34",
     file: ANSWER,

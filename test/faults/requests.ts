@@ -8,6 +8,17 @@ const HEADERS_TEST = "test/protocol/many-headers.test.ts";
 
 export const requestFaults: readonly Fault[] = [
   {
+    name: "a body in many pieces takes a block for each of them",
+    guarantee: "G34",
+    file: "src/base/body-pieces.ts",
+    find: "this.#used > BLOCK_BYTES / 2",
+    replace: "this.#used > 0",
+    caughtBy: {
+      file: "src/base/body-pieces.test.ts",
+      test: "G34 pieces of a byte between larger ones take no block each",
+    },
+  },
+  {
     name: "a body in many pieces takes an object for each of them",
     guarantee: "G34",
     file: "src/base/body-pieces.ts",

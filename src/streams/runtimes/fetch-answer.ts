@@ -15,6 +15,9 @@ import type {
 } from "../server/exchange.ts";
 import { whenStuck } from "../server/stuck.ts";
 
+const SLICE_BYTES = 16 * 1024;
+const NOTHING = new Uint8Array(0);
+
 export interface FetchAnswerParts {
   readonly clock: Clock;
   /** Milliseconds for which the other side may take nothing before it is cut. */
@@ -31,7 +34,7 @@ export function fetchResponse(
   const { status } = answer;
   if ("live" in answer)
     return new Response(openLive(answer, parts), initOf(status, answer.headers));
-  if (answer.drop === true) return new Response(brokenBody());
+  if (answer.drop === true) return new Response(brokenBody(), { status: 500 });
   if (isHead || status === 204 || status === 304) {
     answer.share?.release();
     return new Response(null, initOf(status, answer.headers));
@@ -175,7 +178,7 @@ class Sending implements LiveSink {
   #give(): void {
     if (this.#isClosed) return;
     if (this.#isAsked && this.#queue.length > 0) {
-      const [piece = new Uint8Array(0)] = this.#queue.splice(0, 1);
+      const piece = this.#nextSlice();
       this.#isAsked = false;
       this.#queuedBytes -= piece.length;
       this.#takenBytes += piece.length;
@@ -186,6 +189,14 @@ class Sending implements LiveSink {
       this.#controller?.close();
       this.#close();
     }
+  }
+
+  /** Takes a part of the queue. In slices, so that it is known how much the other side has taken. */
+  #nextSlice(): Uint8Array {
+    const [first = NOTHING] = this.#queue;
+    if (first.length <= SLICE_BYTES) this.#queue.shift();
+    else this.#queue[0] = first.subarray(SLICE_BYTES);
+    return first.subarray(0, SLICE_BYTES);
   }
 
   #close(): void {

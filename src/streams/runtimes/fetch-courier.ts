@@ -50,7 +50,8 @@ export function fetchCourier(options: FetchCourierOptions = {}): Courier {
       try {
         return await exchange(send, request, limit.signal);
       } catch (error) {
-        return failed(limit.signal.aborted ? limit.signal.reason : error);
+        if (!limit.signal.aborted) return failed(codeOf(error));
+        return failed((limit.signal.reason as Error).message);
       } finally {
         clearTimeout(timer);
         request.signal.removeEventListener("abort", abort);
@@ -87,11 +88,13 @@ async function exchange(
   return { kind: "answered", status: answer.status, body: joinBytes(pieces) };
 }
 
-/** Says no more than a code where there is one: a text would name addresses of this network. */
-function failed(cause: unknown): CourierAnswer {
-  if (!(cause instanceof Error)) return { kind: "failed", reason: String(cause) };
-  const { cause: inner } = cause;
-  if (inner instanceof Error && "code" in inner)
-    return { kind: "failed", reason: String(inner.code) };
-  return { kind: "failed", reason: cause.message };
+function failed(reason: string): CourierAnswer {
+  return { kind: "failed", reason };
+}
+
+/** No more than a code: the text of an error would name addresses of this network. */
+function codeOf(error: unknown): string {
+  const { code, cause } = Object(error) as { readonly code?: unknown; readonly cause?: unknown };
+  const found = code ?? (Object(cause) as { readonly code?: unknown }).code;
+  return typeof found === "string" ? found : "the request failed";
 }

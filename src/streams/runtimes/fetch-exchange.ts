@@ -97,6 +97,8 @@ export class FetchExchange implements Exchange {
     try {
       const bytes = await collect(reader, bytesMax, share);
       if (cutBy !== undefined) throw cutBy;
+      // A platform should have noticed it.
+      if (bytes.length < announced) throw new Error("the body ended early");
       this.#bodyBytes = bytes.length;
       return bytes;
     } catch (error) {

@@ -155,6 +155,27 @@ describe("a request", () => {
     expect(await (await ask(server, "GET", "/s?offset=-1")).text()).toBe("");
   });
 
+  test("whose body is shorter than announced is answered, and stores nothing", async () => {
+    const server = await startWith();
+    const headers = { ...TEXT, "Content-Length": "10" };
+    const body = piecesOf(["abc"], true);
+    const short = await ask(server, "POST", "/s", { headers, body, duplex: "half" });
+    expect(short.status).toBe(408);
+    expect(await (await ask(server, "GET", "/s?offset=-1")).text()).toBe("");
+  });
+
+  test("whose body is still coming when the server stops is answered", async () => {
+    const server = await startWith();
+    const body = piecesOf(["a"], false);
+    const open = ask(server, "POST", "/s", { headers: TEXT, body, duplex: "half" });
+    await vi.waitFor(() => {
+      expect(body.locked).toBe(true);
+    });
+    await server.stop();
+    servers.length = 0;
+    expect((await open).status).toBe(503);
+  });
+
   test("beyond this machine needs authentication, or the word that it is open", () => {
     expect(() => createFetchServer({ store: "memory" })).toThrow(
       expect.objectContaining({ code: "invalid_options" }),
@@ -179,6 +200,21 @@ describe("an answer", () => {
     const answer = await ask(server, "GET", "/s?offset=-1", { headers });
     expect(answer.headers.get("Content-Encoding")).toBe("gzip");
     expect(gunzipSync(await answer.arrayBuffer()).toString()).toBe(text);
+  });
+
+  test("G34 is handed over in slices, so that it is known how much was taken", async () => {
+    const server = await startWith();
+    const text = "ab".repeat(100_000);
+    await ask(server, "POST", "/s", { headers: TEXT, body: text });
+    const answer = await ask(server, "GET", "/s?offset=-1");
+    const sizes: number[] = [];
+    let read = "";
+    for await (const piece of answer.body ?? []) {
+      sizes.push(piece.length);
+      read += new TextDecoder().decode(piece);
+    }
+    expect(read).toBe(text);
+    expect(Math.max(...sizes)).toBeLessThanOrEqual(16 * 1024);
   });
 
   test("to HEAD has no body", async () => {

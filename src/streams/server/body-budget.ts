@@ -141,9 +141,13 @@ export class BodyBudget {
     }
   }
 
+  /** Cuts the bodies that are still coming. */
   close(): void {
     this.#isClosed = true;
     this.#cancel?.();
+    for (const share of [...this.#shares]) {
+      this.#cut(share, new HapaxError("shutting_down", "the server stops"));
+    }
   }
 
   #checkLater(): void {
