@@ -173,6 +173,7 @@ export const FLOOR_PLAN = [
     may: [
       "src/base",
       "src/protocol/key.ts",
+      "src/protocol/slashes.ts",
       "src/toolkit/rules",
       "src/toolkit/files",
       "src/toolkit/once/check.ts",

@@ -13,8 +13,8 @@ import { boundaryProblems } from "./boundaries.mjs";
 import { isMain, root } from "./run.mjs";
 
 const SOURCE_LINES_MAX = 500;
-// With the promises of GUARANTEES.md under 150. A label is for a rule that a document or an assertion cites.
-const LABELS_MAX = 130;
+// Under 150; the promises of GUARANTEES.md are counted there. A label is for a rule that a document or an assertion cites.
+const LABELS_MAX = 127;
 const BUILD_OUTPUT = /(^|\/)(dist|node_modules|coverage)\/|\.tsbuildinfo$/;
 // Written in parts, so that this file does not find itself.
 const TASK_MARK = new RegExp(

@@ -99,10 +99,10 @@ const planted: readonly Planted[] = [
   },
   {
     check: "invariant labels",
-    problem: "116 labels; at most 112: state the rule without one",
+    problem: "131 labels; at most 127: state the rule without one",
     changes: {
-      "src/streams/stores/memory.ts": `/**\n${Array.from({ length: 114 }, (_, at) => ` *   ZY${at}  a rule;\n`).join("")} */\n`,
-      "src/testing/suite.ts": `export const cases = [{ name: "ZZ2 it lasts" }, { name: "${Array.from({ length: 114 }, (_, at) => `ZY${at}`).join(" ")} hold" }];\n`,
+      "src/streams/stores/memory.ts": `/**\n${Array.from({ length: 129 }, (_, at) => ` *   ZY${at}  a rule;\n`).join("")} */\n`,
+      "src/testing/suite.ts": `export const cases = [{ name: "ZZ2 it lasts" }, { name: "${Array.from({ length: 129 }, (_, at) => `ZY${at}`).join(" ")} hold" }];\n`,
     },
   },
   {

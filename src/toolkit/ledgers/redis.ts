@@ -131,12 +131,14 @@ async function begin(
   places: RedisPlaces,
 ): Promise<void> {
   const layout = layoutOf(places);
-  await Promise.all(
-    ledgers.map(async (ledger) => {
-      const found = await session.run(BEGIN, [ledger], [layout]);
-      if (replyText(found) !== layout) throw otherLayout(found, places);
-    }),
-  );
+  const beginAt = async (ledger: string): Promise<void> => {
+    const found = await session.run(BEGIN, [ledger], [layout]);
+    if (replyText(found) !== layout) throw otherLayout(found, places);
+  };
+  const [first = "", ...others] = ledgers;
+  // The first one decides: a ledger with fewer shards has it too, and no other may be made beside it.
+  await beginAt(first);
+  await Promise.all(others.map((ledger) => beginAt(ledger)));
 }
 
 interface Resolved {

@@ -100,9 +100,10 @@ class FileObjects implements WindowObjects {
   }
 
   #place({ path }: FileTools, name: string): string {
-    if (!/^[a-z0-9-]+(\/[a-z0-9-]+)*$/.test(name))
+    const parts = name.split("/");
+    if (!parts.every((part) => /^[a-z0-9-]+$/.test(part)))
       throw new HapaxError("invalid_request", `it is no name of an object; name=${name}`);
-    return path.join(this.#root, ...name.split("/"));
+    return path.join(this.#root, ...parts);
   }
 
   #load(): Promise<FileTools> {

@@ -11,6 +11,7 @@ import { decodeText, joinBytes } from "../../base/bytes.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
+import { withoutLastSlashes } from "../../protocol/slashes.ts";
 import { Check } from "../once/check.ts";
 import { LISTED_MAX, type WindowObjects } from "./objects.ts";
 import { encodeMember, type S3Credentials, type S3Request, signS3Request } from "./s3-signature.ts";
@@ -78,7 +79,7 @@ export function s3Objects(options: S3Options): WindowObjects {
   if (typeof credentials === "object") checkCredentials(check, credentials);
   check.end();
   return new S3Objects({
-    bucket: (url?.href ?? "").replace(/\/+$/, ""),
+    bucket: withoutLastSlashes(url?.href ?? ""),
     prefix: prefix === "" || prefix.endsWith("/") ? prefix : `${prefix}/`,
     region,
     timeoutMs: time,
