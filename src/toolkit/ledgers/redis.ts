@@ -71,7 +71,7 @@ const REPLICAS_MAX = 64;
  * import { GLOBAL, processOnce } from "hapax/ledger";
  * import { redisLedger } from "hapax/ledgers/redis";
  *
- * const client = new Redis(process.env.REDIS_URL ?? "redis://127.0.0.1:6379");
+ * const client = new Redis(process.env["REDIS_URL"] ?? "redis://127.0.0.1:6379");
  * const ledger = redisLedger(client, { prefix: "shop" });
  * await ledger.migrate();
  * let charges = 0;
