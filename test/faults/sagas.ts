@@ -11,6 +11,7 @@ const RULES_TEST = "src/toolkit/rules/saga.test.ts";
 const TEST = "test/saga/saga.test.ts";
 const DEFINITIONS = "test/saga/definitions.test.ts";
 const DATABASES = "test/saga/databases.test.ts";
+const LOST_ANSWERS = "test/saga/lost-answers.test.ts";
 
 export const sagaFaults: readonly Fault[] = [
   {
@@ -69,11 +70,66 @@ export const sagaFaults: readonly Fault[] = [
     name: "a commit without an answer counts as failed",
     guarantee: "G53",
     file: HELD,
-    find: `if (!isSame(entry.data, prepared.data)) return false;`,
-    replace: `if (isSame(entry.data, prepared.data)) return false;`,
+    find: `return this.#isStored(prepared, entry.revision, decodeSaga(entry.data));`,
+    replace: `return prepared.isOver && this.#isStored(prepared, entry.revision, decodeSaga(entry.data));`,
     caughtBy: {
       file: DATABASES,
       test: "SA2 a commit without an answer is looked up: the step counts once > in memory",
+    },
+  },
+  {
+    name: "a commit without an answer counts as failed if an act came after it",
+    guarantee: "G53",
+    file: HELD,
+    find: `if (found.write !== tried.progress.write) return false;`,
+    replace: `if (found.history.length !== tried.progress.history.length) return false;`,
+    caughtBy: {
+      file: LOST_ANSWERS,
+      test: "SA2 SA4 a tx step that is committed counts once, also if its answer is lost and a signal comes",
+    },
+  },
+  {
+    name: "a write that another branch has found stored is repeated",
+    guarantee: "G53",
+    file: HELD,
+    find: `if (this.#stored.has(number)) {`,
+    replace: `if (this.#stored.has(-number)) {`,
+    caughtBy: {
+      file: LOST_ANSWERS,
+      test: "a failure counts once, also if the answer to its record is lost and another branch writes first",
+    },
+  },
+  {
+    name: "a step that is done fails and is repeated",
+    guarantee: "G53",
+    file: "src/toolkit/rules/saga-events.ts",
+    find: `(kind === "failed" && (state === "done" || state === "undone")) ||`,
+    replace: `(kind === "failed" && state === "undone") ||`,
+    caughtBy: {
+      file: "src/toolkit/rules/saga-events.test.ts",
+      test: "SA2 SA4 a step that is done or undone cannot fail any more",
+    },
+  },
+  {
+    name: "a saga goes on with steps that have lost an undo",
+    guarantee: "G53",
+    file: "src/toolkit/rules/saga-outline.ts",
+    find: `    ...(hasUndo ? ["undo"] : []),\n`,
+    replace: `    ...(hasUndo ? [] : []),\n`,
+    caughtBy: {
+      file: DEFINITIONS,
+      test: "SA8 an abort does not end undone with a definition that has lost an undo",
+    },
+  },
+  {
+    name: "a migration takes the undo of a step that is done",
+    guarantee: "G53",
+    file: "src/toolkit/rules/saga-migration.ts",
+    find: `if (hasLostUndo(name) && isForgotten && !progress.isPastPivot)`,
+    replace: `if (hasLostUndo(name) && isForgotten && progress.isPastPivot)`,
+    caughtBy: {
+      file: "src/toolkit/rules/saga-migration.test.ts",
+      test: "leaves a step without the undo that it had only if the migration says so",
     },
   },
   {
@@ -143,7 +199,7 @@ export const sagaFaults: readonly Fault[] = [
     name: "an act of an operator is overwritten by the runner",
     guarantee: "G53",
     file: HELD,
-    find: `if (isChanged) this.#progress = decodeSaga(entry.data);`,
+    find: `if (isChanged) this.#progress = found;`,
     replace: `if (isChanged) this.#progress = { ...this.#progress };`,
     caughtBy: {
       file: TEST,
@@ -209,8 +265,8 @@ export const sagaFaults: readonly Fault[] = [
     name: "a migration forgets what a step has left behind",
     guarantee: "G53",
     file: "src/toolkit/rules/saga-migration.ts",
-    find: `!dropped.includes(name) && hasLeftSomething(at)`,
-    replace: `dropped.includes(name) && hasLeftSomething(at)`,
+    find: `if (kind === undefined && isForgotten)`,
+    replace: `if (kind === undefined && !isForgotten)`,
     caughtBy: {
       file: "src/toolkit/rules/saga-migration.test.ts",
       test: "forgets what a step may have left behind only if the migration says so",

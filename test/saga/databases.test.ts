@@ -177,9 +177,15 @@ const wholeStory: Story = async (shop) => {
   await sagas.stop();
 };
 
-/** The commit of a step is done, or not done, and its answer is lost. */
+/** The commit of a step is done, or not done, and its answer is lost; perhaps a signal comes before it is looked up. */
 const lostCommits: Story = async (shop) => {
-  for (const isStored of [true, false]) {
+  const runs = [true, false].flatMap((isStored) => [
+    { isStored, isSignalled: false },
+    { isStored, isSignalled: true },
+  ]);
+  for (const { isStored, isSignalled } of runs) {
+    const key = `lost ${isStored} ${isSignalled}`;
+    const others = createSagas(shop.ledger, []);
     const remote: string[] = [];
     let left = 1;
     const lossy: typeof shop.ledger = {
@@ -199,6 +205,7 @@ const lostCommits: Story = async (shop) => {
         }, signal);
         if (left > 0 && isStored) {
           left -= 1;
+          if (isSignalled) await others.signal({ saga: "order", scope: "s", key }, "paid", 1);
           throw new Error("the connection was lost in COMMIT");
         }
         return result;
@@ -206,7 +213,6 @@ const lostCommits: Story = async (shop) => {
     };
     const order = orderOf(shop, remote);
     const sagas = createSagas(lossy, [order]);
-    const key = `lost ${isStored}`;
     const ended = await sagas.start(
       order,
       { scope: "s", key },

@@ -108,6 +108,26 @@ describe("a definition that changed", () => {
     },
   );
 
+  test("SA8 an abort does not end undone with a definition that has lost an undo", async () => {
+    const { ledger, options, log, say, old } = await asleep();
+    const without = defineSaga<string>("mail")
+      .call("write", { run: say("write") })
+      .sleep("wait", 5_000)
+      .call("post", { run: say("post") });
+    const renewed = createSagas(ledger, [without], options);
+    await renewed.abort(REF, { by: "ann" });
+    expect((await renewed.runDue()).ran).toBe(0);
+    expect(await renewed.find(REF)).toMatchObject({
+      state: "stuck",
+      stuck: { reason: "definition_changed" },
+    });
+    await renewed.retry(REF, { by: "ann" });
+    const both = createSagas(ledger, [old], options);
+    expect((await both.runDue()).ran).toBe(1);
+    expect((await both.find(REF))?.state).toBe("undone");
+    expect(log).toEqual(["write", "burn"]);
+  });
+
   test("SA8 goes on with its own steps while those are registered, also beside one that migrates", async () => {
     const { ledger, options, log, old } = await asleep();
     const next = defineSaga<string>("mail", {

@@ -47,6 +47,9 @@ export type SagaEvent =
   /** A claim was lost while this `tx` step, or its undo, was next: it may be what ends its processes. */
   | { readonly kind: "lost"; readonly step: string };
 
+/** An event that cannot have happened to this saga. Writing it again does not help. */
+export class SagaContradiction extends Error {}
+
 /** A longer history is cut in its middle: how it began, and what happened last, stays. */
 const HISTORY_MAX = 200;
 const HISTORY_HEAD = 20;
@@ -68,8 +71,9 @@ export function applySagaEvent(
   nowMs: number,
 ): SagaProgress {
   const step = sagaSteps(plan).find(({ name }) => name === event.step);
-  if (step === undefined) throw new Error(`SA8 the plan has no step ${event.step}`);
+  if (step === undefined) throw new SagaContradiction(`SA8 the plan has no step ${event.step}`);
   const before = sagaStep(progress, step.name) ?? FRESH;
+  requireUnsettled(before, event);
   const after = stepAfter(before, event, step.attemptsMax, nowMs);
   const changed = {
     ...progress,
@@ -77,6 +81,15 @@ export function applySagaEvent(
     history: withMoment(progress.history, momentOf(event, nowMs)),
   };
   return { ...changed, isPastPivot: isPastPivot(plan, changed) };
+}
+
+/** SA2 SA4: what is done, or undone, has not failed. The first failure of an undo finds its step done. */
+function requireUnsettled({ state }: SagaStepProgress, { kind, step }: SagaEvent): void {
+  const isSettled =
+    (kind === "failed" && (state === "done" || state === "undone")) ||
+    (kind === "undo failed" && state === "undone");
+  if (isSettled)
+    throw new SagaContradiction(`SA2 the step ${step} is ${state}, and has not failed`);
 }
 
 function stepAfter(

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { decideNext } from "./saga.ts";
 import { decideMigration, type SagaMove } from "./saga-migration.ts";
+import { outlineOf } from "./saga-outline.ts";
 import type {
   SagaPlan,
   SagaProgress,
@@ -10,17 +11,18 @@ import type {
   SagaStepProgress,
 } from "./saga-plan.ts";
 
-type Words = `${string} ${SagaStepKind}` | `${string} ${SagaStepKind} pivot`;
+type Words = `${string} ${SagaStepKind}${"" | " pivot" | " bare"}`;
 
-/** The plan of words such as `pay call`: what an outline is made of. */
+/** The plan of words such as `pay call`. A step that is not `bare`, and is not the pivot, has an undo. */
 function targetOf(...stages: readonly (readonly Words[])[]) {
   const stepOf = (words: Words): SagaStepPlan => {
     const isPivot = words.endsWith(" pivot");
-    const parts = words.replace(/ pivot$/, "").split(" ");
+    const hasUndo = !isPivot && !words.endsWith(" bare");
+    const parts = words.replace(/ (?:pivot|bare)$/, "").split(" ");
     // Cast: the type of the words says so.
     const kind = parts.pop() as SagaStepKind;
     const name = parts.join(" ");
-    return { name, kind, isPivot, hasUndo: !isPivot, attemptsMax: 2, onTimeout: "stuck" };
+    return { name, kind, isPivot, hasUndo, attemptsMax: 2, onTimeout: "stuck" };
   };
   const plan: SagaPlan = {
     deadlineMs: 1,
@@ -29,10 +31,7 @@ function targetOf(...stages: readonly (readonly Words[])[]) {
       steps: words.map(stepOf),
     })),
   };
-  const outline = stages.map((words) =>
-    words.length > 1 ? `a group (${words.join(", ")})` : words.join(""),
-  );
-  return { version: 2, outline: outline.join("; "), plan };
+  return { version: 2, outline: outlineOf(plan.stages), plan };
 }
 
 const OPEN: SagaStepProgress = {
@@ -131,6 +130,30 @@ describe("SA8 a saga that goes on with other steps", () => {
     expect(why(oldSaga({ pay: DONE }), OLD, { dropped: ["pay"] })).toContain("still there");
   });
 
+  test("leaves a step without the undo that it had only if the migration says so", () => {
+    const bare = targetOf(["hold it tx"], ["pay call bare", "pack probe"], ["send call pivot"]);
+    for (const at of [DONE, UNKNOWN, { ...DONE, state: "undoing" } as const]) {
+      const progress = oldSaga({ "hold it": DONE, pay: at });
+      expect(why(progress, bare)).toBe(
+        "the step pay has no undo any more, and may have left something behind",
+      );
+      expect(migrate(progress, bare, { dropped: ["pay"] })).toMatchObject({
+        kind: "migrated",
+        progress: { digest: bare.outline, steps: { "hold it": DONE, pay: at } },
+      });
+      const past = oldSaga({ ...progress.steps, send: DONE }, { isPastPivot: true });
+      expect(migrate(past, bare).kind).toBe("migrated");
+    }
+    for (const state of ["open", "failed", "undone"] as const)
+      expect(migrate(oldSaga({ pay: { ...OPEN, state } }), bare).kind).toBe("migrated");
+    expect(migrate(oldSaga({ pack: DONE }), bare).kind).toBe("migrated");
+    // It had none before.
+    const back = oldSaga({ pay: DONE }, { digest: bare.outline });
+    expect(migrate(back, bare).kind).toBe("migrated");
+    expect(migrate(back, OLD).kind).toBe("migrated");
+    expect(why(back, bare, { dropped: ["pay"] })).toContain("still there");
+  });
+
   test("is refused if a step that has begun is of another kind", () => {
     const probed = targetOf(["hold it tx"], ["pay probe", "pack probe"], ["send call pivot"]);
     expect(why(oldSaga({ pay: DONE }), probed)).toBe("the step pay was a call, and is a probe");
@@ -147,7 +170,7 @@ describe("SA8 a saga that goes on with other steps", () => {
     expect(migrate(past, renewed)).toMatchObject({ progress: { isPastPivot: true } });
     const earlier = targetOf(["hold it tx pivot"], ["send call"]);
     const back = oldSaga({ "hold it": DONE }, { direction: "undo" });
-    expect(why(back, earlier)).toContain("being undone");
+    expect(why(back, earlier, { dropped: ["hold it"] })).toContain("being undone");
     expect(migrate(back, renewed).kind).toBe("migrated");
   });
 });

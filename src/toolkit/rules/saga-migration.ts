@@ -2,13 +2,14 @@
  * Decides whether a saga goes on with other steps than those that it was started with (SA8).
  *
  *   - a step keeps its progress under its name, and its kind with it: the key of a step is made of its name (SA3);
- *   - what an old step has left behind is forgotten only if the migration says so;
+ *   - what an old step has left behind is forgotten, or stays without an undo, only if the migration says so;
  *   - a saga that is past its pivot stays so, and one that is being undone does not get past it (SA6).
  *
  * Pure.
  */
 
 import { isPastPivot, withMoment } from "./saga-events.ts";
+import { stepsOfOutline } from "./saga-outline.ts";
 import {
   type SagaPlan,
   type SagaProgress,
@@ -23,7 +24,7 @@ export interface SagaMove {
   readonly input?: { readonly json: string | undefined } | undefined;
   /** New steps that are taken for done, with their results. */
   readonly done: ReadonlyMap<string, string | undefined>;
-  /** Old steps that are forgotten, with what they have left behind. */
+  /** Old steps that are gone, or have no undo any more: what they have left behind stays. */
   readonly dropped: readonly string[];
 }
 
@@ -82,38 +83,31 @@ function problemOf(
   { plan }: SagaTarget,
   { done, dropped }: SagaMove,
 ): string | undefined {
-  const kinds = new Map(sagaSteps(plan).map(({ name, kind }) => [name, kind]));
-  const before = kindsOf(progress.digest);
+  const steps = new Map(sagaSteps(plan).map((step) => [step.name, step]));
+  const before = stepsOfOutline(progress.digest);
   for (const name of done.keys()) {
-    if (!kinds.has(name)) return `there is no step ${name} that could be done`;
+    if (!steps.has(name)) return `there is no step ${name} that could be done`;
     if (sagaStep(progress, name) !== undefined) return `the step ${name} has begun already`;
   }
-  for (const name of dropped) if (kinds.has(name)) return `the step ${name} is still there`;
+  const hasLostUndo = (name: string): boolean =>
+    before.get(name)?.hasUndo === true && steps.get(name)?.hasUndo === false;
+  for (const name of dropped)
+    if (steps.has(name) && !hasLostUndo(name)) return `the step ${name} is still there`;
   for (const [name, at] of Object.entries(progress.steps)) {
-    const kind = kinds.get(name);
-    if (kind === undefined && !dropped.includes(name) && hasLeftSomething(at))
+    const kind = steps.get(name)?.kind;
+    const was = before.get(name)?.kind;
+    const isForgotten = !dropped.includes(name) && hasLeftSomething(at);
+    if (kind === undefined && isForgotten)
       return `the step ${name} is gone, and may have left something behind`;
-    if (kind !== undefined && kind !== before.get(name))
-      return `the step ${name} was a ${before.get(name)}, and is a ${kind}`;
+    if (kind !== undefined && kind !== was)
+      return `the step ${name} was a ${was}, and is a ${kind}`;
+    // SA6: after the pivot nothing is undone.
+    if (hasLostUndo(name) && isForgotten && !progress.isPastPivot)
+      return `the step ${name} has no undo any more, and may have left something behind`;
   }
   return undefined;
 }
 
 function hasLeftSomething({ state, isUnknown }: SagaStepProgress): boolean {
   return state === "done" || state === "undoing" || (state === "open" && isUnknown);
-}
-
-/** The kinds of the steps of an outline: `reserve tx; book (charge call, label probe); confirm tx pivot`. */
-function kindsOf(outline: string): ReadonlyMap<string, string> {
-  const words = outline.split("; ").flatMap((stage) => {
-    const group = /^[^(]* \((.*)\)$/.exec(stage);
-    return (group?.[1] ?? stage).split(", ");
-  });
-  return new Map(
-    words.map((word) => {
-      const [, name = "", kind = ""] =
-        /^(.*) (tx|call|probe|sleep|signal)(?: pivot)?$/.exec(word) ?? [];
-      return [name, kind];
-    }),
-  );
 }

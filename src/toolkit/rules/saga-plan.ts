@@ -115,6 +115,8 @@ export interface SagaProgress {
   /** What it waits for while no runner holds it. */
   readonly waiting?: { readonly for: SagaWait; readonly step?: string | undefined } | undefined;
   readonly history: readonly SagaMoment[];
+  /** The number of the last write of a runner. Acts and signals keep it: a runner without an answer knows its own write by it. */
+  readonly write?: number | undefined;
 }
 
 /** Why no runner holds a saga. `runner`: it is free for the next one. `definition`: none here knows its definition. */

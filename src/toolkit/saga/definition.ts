@@ -6,6 +6,7 @@
 
 import type { JsonOf } from "../../base/json-of.ts";
 import { Check } from "../once/check.ts";
+import { outlineOf } from "../rules/saga-outline.ts";
 import type { SagaPlan, SagaStagePlan, SagaStepKind, SagaStepPlan } from "../rules/saga-plan.ts";
 import * as limits from "./limits.ts";
 import type { SagaMigrate } from "./migration.ts";
@@ -51,7 +52,7 @@ type Both<Results, Added> = {
 export interface SagaDefinition<Tx> {
   readonly name: string;
   readonly version: number;
-  /** Names, kinds, order and groups of the steps: a saga goes on only with a definition of the same outline. */
+  /** Names, kinds, order, groups and undos of the steps: a saga goes on only with a definition of the same outline. */
   readonly outline: string;
   readonly plan: SagaPlan;
   readonly works: ReadonlyMap<string, SagaWork<Tx>>;
@@ -368,17 +369,11 @@ function definitionOf<Tx>(parts: Parts<Tx>): SagaDefinition<Tx> {
   return {
     name,
     version,
-    outline: plans.map(outlineOf).join("; "),
+    outline: outlineOf(plans),
     plan: { stages: plans, deadlineMs },
     works,
     ...(migrate && { migrate }),
   };
-}
-
-/** SA8: for example `reserve tx; book (charge call, label probe); confirm tx pivot`. */
-function outlineOf({ group, steps }: SagaStagePlan): string {
-  const words = steps.map(({ name, kind, isPivot }) => `${name} ${kind}${isPivot ? " pivot" : ""}`);
-  return group === undefined ? words.join(", ") : `${group} (${words.join(", ")})`;
 }
 
 /** What is drawn for a kind of step. */

@@ -4,7 +4,8 @@
  *   - SA1: a write counts only if the entry is as this process knows it, under its token; a zombie gets `lease_lost`;
  *   - writes are made one after the other; an act of an operator or a signal that came in between is taken over first;
  *   - nothing is begun, and no transaction is committed, on what such an act has changed: the saga is decided anew;
- *   - a record without an answer is written again, a commit without one is looked up under a lock.
+ *   - a record without an answer is written again, a commit without one is looked up under a lock; what was stored is known by
+ *     the number of its write, which acts keep.
  */
 
 import type { Clock } from "../../base/clock.ts";
@@ -16,7 +17,7 @@ import type { Entry, EntryWrite, Expected, Ledger } from "../ledgers/ledger.ts";
 import type { Claim, ResolvedTools } from "../once/claiming.ts";
 import { growingPauses } from "../once/pauses.ts";
 import { decideNext, type SagaDecision } from "../rules/saga.ts";
-import { applySagaEvent, type SagaEvent } from "../rules/saga-events.ts";
+import { applySagaEvent, SagaContradiction, type SagaEvent } from "../rules/saga-events.ts";
 import type { SagaProgress, SagaWait } from "../rules/saga-plan.ts";
 import type { SagaDefinition } from "./definition.ts";
 import { decodeSaga, encodeSaga, refOfPlace, type SagaRef } from "./record.ts";
@@ -42,11 +43,19 @@ export interface SagaReading {
 
 interface Prepared {
   readonly progress: SagaProgress;
-  readonly data: Uint8Array;
   readonly write: EntryWrite;
   readonly isOver: boolean;
   /** Steps that have an outcome with it. */
   readonly told: ReadonlySet<string>;
+}
+
+/** A write of this process. It is the same in every try, so that what was stored is recognised. */
+interface Attempt {
+  /** No other write under this token has it. */
+  readonly number: number;
+  readonly events: readonly SagaEvent[];
+  readonly isBeginning: boolean;
+  readonly nowMs: number;
 }
 
 /** Thrown to roll a transaction back: an act has come in between. */
@@ -62,6 +71,9 @@ export class HeldSaga<Tx> {
   #progress: SagaProgress;
   #revision: number;
   #isOver = false;
+  /** The number of the newest write that was tried, and those that were found stored. */
+  #number: number;
+  readonly #stored = new Set<number>();
   /** Steps whose attempts have not settled. Nothing is concluded from where they stand. */
   #flying: ReadonlySet<string> = new Set();
 
@@ -78,6 +90,7 @@ export class HeldSaga<Tx> {
     this.#reading = reading;
     this.#progress = reading.progress;
     this.#revision = reading.revision;
+    this.#number = reading.progress.write ?? 0;
   }
 
   /** Whether this process has written the end, or has given the saga back. */
@@ -128,18 +141,24 @@ export class HeldSaga<Tx> {
   async #persist(events: readonly SagaEvent[], isBeginning: boolean): Promise<boolean> {
     const { tools, clock } = this.shop;
     const nextMs = growingPauses(tools.random);
-    // The same in every try: what is written twice is recognised.
-    const nowMs = this.nowMs();
+    const attempt = this.#attempt(events, isBeginning);
     for (;;) {
       try {
-        return await this.#turns.run(() => this.#write(events, isBeginning, nowMs));
+        return await this.#turns.run(() => this.#write(attempt));
       } catch (error) {
         const isHopeless =
-          isHapaxError(error, "lease_lost") || isHapaxError(error, "invalid_request");
+          isHapaxError(error, "lease_lost") ||
+          isHapaxError(error, "invalid_request") ||
+          error instanceof SagaContradiction;
         if (isHopeless || this.claim.signal.aborted) throw error;
       }
       await pause(clock, nextMs(), this.claim.signal);
     }
+  }
+
+  #attempt(events: readonly SagaEvent[], isBeginning: boolean): Attempt {
+    this.#number += 1;
+    return { number: this.#number, events, isBeginning, nowMs: this.nowMs() };
   }
 
   /** Gives the saga back until then. Undefined: until something comes. Returns false if it has to be decided anew. */
@@ -200,7 +219,7 @@ export class HeldSaga<Tx> {
         await failpoint("saga.began");
         const event = await work(tx, signal);
         await failpoint("saga.worked");
-        const next = this.#prepare([event], false, this.nowMs());
+        const next = this.#prepare(this.#attempt([event], false));
         const written = await this.#checkpoint(joined, next);
         prepared = next;
         await failpoint("saga.checkpointed");
@@ -242,20 +261,27 @@ export class HeldSaga<Tx> {
         continue;
       }
       if (entry?.token !== this.claim.token) throw this.#lost();
-      if (!isSame(entry.data, prepared.data)) return false;
-      this.#take(prepared, entry.revision);
-      return true;
+      return this.#isStored(prepared, entry.revision, decodeSaga(entry.data));
     }
   }
 
-  async #write(
-    events: readonly SagaEvent[],
-    isBeginning: boolean,
-    nowMs: number,
-  ): Promise<boolean> {
+  /** Whether a write is in what was found, also below an act that came after it. Takes over both. */
+  #isStored(tried: Prepared, revision: number, found: SagaProgress): boolean {
+    if (found.write !== tried.progress.write) return false;
+    this.#take({ ...tried, progress: found }, revision);
+    return true;
+  }
+
+  async #write(attempt: Attempt): Promise<boolean> {
     const { ledger } = this.shop;
+    const { number, events, isBeginning } = attempt;
+    if (this.#stored.has(number)) {
+      // Its answer was lost, and a write of another branch has found it.
+      if (!isBeginning) this.#settle(new Set(events.map(({ step }) => step)));
+      return true;
+    }
     for (;;) {
-      const prepared = this.#prepare(events, isBeginning, nowMs);
+      const prepared = this.#prepare(attempt);
       const { place } = this.claim;
       const written = await ledger.entries.put(place, this.#expected(), prepared.write);
       if (written !== undefined) {
@@ -269,7 +295,7 @@ export class HeldSaga<Tx> {
   }
 
   /** What the progress becomes, and what is written for it. The last step of a saga writes its end as well. */
-  #prepare(events: readonly SagaEvent[], isBeginning: boolean, nowMs: number): Prepared {
+  #prepare({ number, events, isBeginning, nowMs }: Attempt): Prepared {
     const { plan } = this.definition;
     const told = new Set(events.map(({ step }) => step));
     const isFlying = isBeginning || [...this.#flying].some((step) => !told.has(step));
@@ -279,21 +305,20 @@ export class HeldSaga<Tx> {
       (before, event) => applySagaEvent(plan, before, event, nowMs),
       isBeginning ? decideNext(plan, this.#progress, nowMs).progress : this.#progress,
     );
-    const progress = settle(after);
+    const progress = { ...settle(after), write: number };
     const next = isFlying ? undefined : decideNext(plan, progress, nowMs).next;
-    const data = encodeSaga(progress);
-    const running = this.#running(data);
+    const running = this.#running(encodeSaga(progress));
     const landed = isBeginning ? new Set<string>() : told;
     if (next?.kind === "end") {
       const write = { ...running, state: "done", leaseMs: undefined } as const;
       const kept = { ...write, keepMs: this.shop.retainMs };
-      return { progress, data, write: kept, isOver: true, told: landed };
+      return { progress, write: kept, isOver: true, told: landed };
     }
     if (next?.kind === "stuck") {
       const write = { ...running, state: "failed", leaseMs: undefined } as const;
-      return { progress, data, write, isOver: true, told: landed };
+      return { progress, write, isOver: true, told: landed };
     }
-    return { progress, data, write: running, isOver: false, told: landed };
+    return { progress, write: running, isOver: false, told: landed };
   }
 
   #running(data: Uint8Array): EntryWrite {
@@ -314,9 +339,13 @@ export class HeldSaga<Tx> {
 
   #take({ progress, isOver, told }: Prepared, revision: number): void {
     this.#progress = progress;
-    this.#flying = new Set([...this.#flying].filter((step) => !told.has(step)));
+    this.#settle(told);
     this.#revision = revision;
     if (isOver) this.#end();
+  }
+
+  #settle(told: ReadonlySet<string>): void {
+    this.#flying = new Set([...this.#flying].filter((step) => !told.has(step)));
   }
 
   #end(): void {
@@ -330,14 +359,13 @@ export class HeldSaga<Tx> {
   async #refresh(ledger: Ledger<Tx>, tried?: Prepared): Promise<boolean | "written"> {
     const entry = await ledger.entries.find(this.claim.place);
     if (entry?.token !== this.claim.token) throw this.#lost();
+    const found = decodeSaga(entry.data);
     // An earlier try was stored, and its answer was lost.
-    if (tried !== undefined && isSame(entry.data, tried.data)) {
-      this.#take(tried, entry.revision);
-      return "written";
-    }
+    if (tried !== undefined && this.#isStored(tried, entry.revision, found)) return "written";
     if (entry.state !== "running") throw this.#lost();
+    if (found.write !== undefined) this.#stored.add(found.write);
     const isChanged = !isSame(entry.data, encodeSaga(this.#progress));
-    if (isChanged) this.#progress = decodeSaga(entry.data);
+    if (isChanged) this.#progress = found;
     this.#revision = entry.revision;
     return isChanged;
   }

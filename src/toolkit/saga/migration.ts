@@ -28,7 +28,7 @@ export interface SagaMigration<Input> {
   readonly input?: Input;
   /** Steps that are new and not to be run in this saga, with the results that later steps get. */
   readonly done?: Readonly<Record<string, unknown>>;
-  /** Steps that are gone although they may have left something behind. Nothing will undo it. */
+  /** Steps that are gone, or have no undo any more, although they may have left something behind. Nothing will undo it. */
   readonly dropped?: readonly string[];
 }
 
