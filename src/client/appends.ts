@@ -10,6 +10,7 @@
  *     refused as well, because they could be stored before it.
  */
 
+import { HapaxError } from "../base/error-codes.ts";
 import type { Ending } from "./batching.ts";
 import type { WaitingRecord, Listener } from "./entries.ts";
 import { failureOf, unconfirmed } from "./failure.ts";
@@ -64,6 +65,7 @@ export class AppendCalls {
       let isAnswered = false;
       const finish = (): void => {
         isAnswered = true;
+        if (this.#waiting < 1) throw new HapaxError("internal", "not last");
         this.#waiting -= 1;
         unlisten();
       };

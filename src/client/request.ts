@@ -61,6 +61,7 @@ export class RequestAttempt implements ClientAnswer {
   async send(): Promise<this> {
     const { method, body } = this.#call;
     const { signal } = this.#controller;
+    if (this.#answer !== NO_ANSWER) throw new HapaxError("internal", "not last");
     try {
       const [headers, url] = await this.#orEnd(this.#caller.dressed(this.#call));
       const { transport } = this.#caller.options;
