@@ -52,6 +52,17 @@ export const onceFaults: readonly Fault[] = [
     },
   },
   {
+    name: "an end that fails behind the own entry of its claim is not thrown",
+    guarantee: "G25",
+    file: CLAIMING,
+    find: "    const isMaking = !this.#isWritten;\n",
+    replace: "    const isMaking = !this.#isWritten;\n    this.isLate = isMaking;\n",
+    caughtBy: {
+      file: "test/once/taken.test.ts",
+      test: "an end that fails behind the own entry of its claim is thrown, and frees the key",
+    },
+  },
+  {
     name: "the end of a lock in PostgreSQL counts though another has made the entry",
     guarantee: "G25",
     file: "src/toolkit/ledgers/entry-statements.ts",
@@ -165,8 +176,8 @@ export const onceFaults: readonly Fault[] = [
     name: "a lost claim is completed without a word",
     guarantee: "G25",
     file: CLAIMING,
-    find: "    if (written !== undefined) return;\n    this.#tools",
-    replace: "    if (written !== undefined || this.token > 0) return;\n    this.#tools",
+    find: "    if (written !== undefined) return;\n",
+    replace: "    if (written !== undefined || this.token > 0) return;\n",
     caughtBy: {
       file: "src/toolkit/once/claiming.test.ts",
       test: "CK3 cannot be completed after it was taken, and its transaction is undone",

@@ -113,8 +113,8 @@ export const redisFaults: readonly Fault[] = [
     name: "a write counts as confirmed by a connection that did not make it",
     guarantee: "G56",
     file: "src/toolkit/ledgers/redis-confirming.ts",
-    find: "if (connection === known) {",
-    replace: "if (connection === known || known !== undefined) {",
+    find: "if (connection === before) {",
+    replace: "if (connection === before || known !== undefined) {",
     caughtBy: {
       file: OWN,
       test: "a ledger in Redis > with durability waitaof > a write is confirmed by the server, also over a new connection",

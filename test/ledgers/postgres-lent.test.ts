@@ -147,6 +147,19 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     await expect(split).rejects.toThrow("the work ran COMMIT");
   });
 
+  test("a file of postgres is refused: the client would read a COMMIT in it unseen", async () => {
+    const ledger = withPostgres.open();
+    const sent = ledger.transaction(async (tx) => {
+      await tx.unsafe(INSERT);
+      await tx.file("commit.sql");
+    });
+    await expect(sent).rejects.toMatchObject({
+      code: "invalid_request",
+      message: expect.stringContaining("pass its text to unsafe"),
+    });
+    expect(await effects()).toEqual([]);
+  });
+
   test("a sink lends its client as a ledger does", async () => {
     const sink = ledgerSink(postgresLedger<pg.PoolClient>(openPool()));
     const place = { pipeline: "p", stream: "/v1/stream/in" };
@@ -242,6 +255,32 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
         expect((await ledger.entries.find(place))?.state).not.toBe("done");
       },
     );
+
+    test("work that resets the settings of its transaction runs once, and gets the error that says why", async () => {
+      const ledger = open();
+      for (const [key, result] of Object.entries({ small: "x", large: "x".repeat(20_000) })) {
+        let runs = 0;
+        const work = async ({ tx }: { readonly tx: Tx }): Promise<string> => {
+          runs += 1;
+          if (runs > 3) throw new Error("the work is repeated");
+          await run(tx, INSERT);
+          await run(tx, "RESET ALL");
+          return result;
+        };
+        for (const claimsFirst of [false, true]) {
+          runs = 0;
+          const identity = { scope: GLOBAL, key: `${key} ${claimsFirst}` };
+          await expect(processOnce(ledger, identity, work, { claimsFirst })).rejects.toMatchObject({
+            code: "invalid_request",
+            message: expect.stringContaining("the work ended the transaction"),
+          });
+          expect(runs).toBe(1);
+          const entry = await ledger.entries.find({ kind: "once", ...identity });
+          expect(entry?.state).toBe("released");
+        }
+      }
+      expect(await effects()).toEqual([]);
+    });
 
     test("a transaction that its work has ended rejects with invalid_request", async () => {
       const ledger = open();

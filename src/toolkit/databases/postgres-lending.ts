@@ -6,6 +6,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
+import { splitTransaction } from "../../base/split-transaction.ts";
 import { Loan, refuseControl } from "./lending.ts";
 import type { PgClient, PostgresTransaction } from "./postgres.ts";
 
@@ -23,12 +24,7 @@ export function explained(error: unknown): unknown {
   // in_failed_sql_transaction
   if (code === "25P02")
     return new Error("a statement failed: the transaction is undone", { cause: error });
-  if (typeof message === "string" && message.includes(LOST))
-    return new HapaxError(
-      "invalid_request",
-      "the work ended the transaction that it was given, or began another one: it is committed when the work returns",
-      { cause: error },
-    );
+  if (typeof message === "string" && message.includes(LOST)) return splitTransaction(error);
   return error;
 }
 
@@ -106,6 +102,12 @@ export function lendPostgresTransaction<Tx extends PostgresTransaction>(tx: Tx):
   const loan: Loan<Tx> = new Loan(tx, {
     before(name, args) {
       const [first] = args;
+      // The client reads it later, so that a COMMIT in it would not be seen.
+      if (name === "file")
+        throw new HapaxError(
+          "invalid_request",
+          "a file is not sent in the transaction that the work was given: read it, and pass its text to unsafe",
+        );
       if (name === "unsafe" && typeof first === "string") refuseControl(first);
     },
     refuse(error, name, args) {

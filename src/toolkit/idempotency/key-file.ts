@@ -3,7 +3,8 @@
  * processes may use one folder.
  *
  * A record is written to a file of its own, synced, and then given its name by one call that fails if the name is taken;
- * at last the folder is synced. A process that dies in between leaves a `.new-` file behind, which no process reads.
+ * at last the folder is synced. A process that dies in between leaves a `.new-` file behind, which no process reads, and which
+ * a later process removes.
  *
  * A later change of a record goes into a second file, which names the key. No call of a file system replaces a file only if
  * it still exists, and a key that another process has removed meanwhile must not come back.
@@ -15,6 +16,8 @@ import * as path from "node:path";
 import {
   makeFolder,
   nameIfFree,
+  orRemove,
+  removeOld,
   syncFolder,
   unlessMissing,
   writeNameless,
@@ -45,6 +48,7 @@ export function fileKeyStore(folder: string): KeyStore {
 
 class FileKeyStore implements KeyStore {
   readonly #folder: string;
+  #tidied: Promise<void> | undefined;
 
   constructor(folder: string) {
     this.#folder = folder;
@@ -79,7 +83,7 @@ class FileKeyStore implements KeyStore {
     const there = await this.get(operation);
     if (there?.key !== record.key) return;
     const written = await this.#write(encodeKeyRecord(operation, record));
-    await fs.rename(written, this.#path(operation, "later"));
+    await orRemove(fs, written, () => fs.rename(written, this.#path(operation, "later")));
     await syncFolder(tools, this.#folder);
   }
 
@@ -99,6 +103,8 @@ class FileKeyStore implements KeyStore {
 
   async #write(text: string): Promise<string> {
     await makeFolder(tools, this.#folder);
+    this.#tidied ??= removeOld(tools, this.#folder);
+    await this.#tidied;
     return await writeNameless(tools, this.#folder, text);
   }
 }

@@ -28,11 +28,13 @@ export function confirming(
       if (script !== PUT_NEW && script !== PUT_KNOWN) return session.run(script, keys, values);
       const [key] = keys;
       for (let tried = 0; tried < CONNECTIONS_MAX; tried += 1) {
+        // Another call may learn of a new connection while this one waits: only what was known before the write counts.
+        const before = known;
         const reply = await session.run(script, keys, values);
         const wait = ["WAITAOF", "1", String(replicas), String(confirmMs)];
         const acks = replyList(await session.command(key, wait)).map(Number);
         const connection = connectionOf(await session.command(key, ["CLIENT", "INFO"]));
-        if (connection === known) {
+        if (connection === before) {
           requireAcks(acks, replicas, confirmMs);
           return reply;
         }

@@ -13,8 +13,10 @@ import { onAbort, unlessAborted } from "../../base/aborts.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint, hasFailpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
+import { splitTransaction } from "../../base/split-transaction.ts";
 import type { Entry, Ledger, Locked, LockedEnd } from "../ledgers/ledger.ts";
-import { acquire, type Claim } from "./claiming.ts";
+import { acquire, type Claim, UNSEEN } from "./claiming.ts";
+import { TAKEN_MAX } from "./limits.ts";
 import {
   acquiredBy,
   type AcquiredLock,
@@ -52,11 +54,12 @@ export async function attemptOnce<Tx>(
   isKnown: boolean,
   onClaimed: () => void,
 ): Promise<AttemptOutcome> {
-  for (let isSought = isKnown; ; isSought = true) {
-    const outcome = await attempt(ledger, job, isSought, onClaimed);
+  for (let taken = 0; taken < TAKEN_MAX; taken += 1) {
+    const outcome = await attempt(ledger, job, isKnown || taken > 0, onClaimed);
     // CK4: another attempt began while this one waited for its transaction. The entry says what to do.
     if (outcome !== "taken") return outcome;
   }
+  return { kind: "running", entry: UNSEEN };
 }
 
 async function attempt<Tx>(
@@ -211,8 +214,7 @@ async function attemptLocked<Tx>(
     if (end === "late") {
       job.tools.meter.add("fenced_total", 1, { primitive: "once" });
       // Without an entry of another one, the transaction was not the one that it had begun.
-      if ((await ledger.entries.find(job.place)) === undefined)
-        throw new HapaxError("invalid_request", `the work ended its transaction; ${job.where}`);
+      if ((await ledger.entries.find(job.place)) === undefined) throw splitTransaction();
       return "taken";
     }
     if (ended !== undefined) await failpoint("once.committed");

@@ -6,6 +6,8 @@ export const NAME_BYTES_MAX = 512;
 export const UNWRITTEN_MS = 300;
 /** A lock that is older, without an entry, may be taken over: even a busy database has written the claim down by then. */
 export const LOCK_MS_MAX = 5_000;
+/** How often a call begins again because another one was first. Each time may repeat the work, so the caller decides then. */
+export const TAKEN_MAX = 5;
 /** A shorter lease ends before a busy database has answered a renewal. */
 export const LEASE_MS_MIN = 100;
 /** After a crash all callers wait this long for the key. */

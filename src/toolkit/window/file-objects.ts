@@ -9,6 +9,8 @@ import {
   type FileTools,
   makeFolder,
   nameIfFree,
+  NAMELESS,
+  removeOld,
   syncAbove,
   syncFolder,
   unlessMissing,
@@ -44,6 +46,7 @@ class FileObjects implements WindowObjects {
   /** Folders whose names are on the disk. */
   readonly #known = new Set<string>();
   #tools: Promise<FileTools> | undefined;
+  #tidied: Promise<void> | undefined;
 
   constructor(root: string) {
     this.#root = root;
@@ -79,7 +82,7 @@ class FileObjects implements WindowObjects {
       .readdir(folder, { recursive: true, withFileTypes: true })
       .catch(unlessMissing);
     return (files ?? [])
-      .filter((file) => file.isFile() && !file.name.startsWith(".new-"))
+      .filter((file) => file.isFile() && !file.name.startsWith(NAMELESS))
       .map((file) => path.relative(this.#root, path.join(file.parentPath ?? file.path, file.name)))
       .map((name) => name.split(path.sep).join("/"))
       .filter((name) => name.startsWith(prefix));
@@ -94,6 +97,8 @@ class FileObjects implements WindowObjects {
   async #prepare(tools: FileTools, folder: string): Promise<void> {
     if (this.#known.has(folder)) return;
     await makeFolder(tools, folder);
+    this.#tidied ??= removeOld(tools, this.#root);
+    await this.#tidied;
     await syncAbove(tools, folder, tools.path.dirname(tools.path.resolve(this.#root)));
     if (this.#known.size >= FOLDERS_KNOWN_MAX) this.#known.clear();
     this.#known.add(folder);
