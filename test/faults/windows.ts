@@ -12,6 +12,8 @@ const S3 = "test/window/s3.test.ts";
 const RECOVERY = "src/toolkit/window/recovery.ts";
 const LOG = "src/toolkit/window/object-log.ts";
 const BATCHES = "src/toolkit/window/batches.ts";
+const NAMES = "src/toolkit/files/durable-names.ts";
+const NAMES_TEST = "src/toolkit/files/durable-names.test.ts";
 const WINDOW = "src/toolkit/window/open-window.ts";
 
 export const windowFaults: readonly Fault[] = [
@@ -239,8 +241,30 @@ export const windowFaults: readonly Fault[] = [
     find: "  // A caller that gave up must not fence the writer that works.\n  signal?.throwIfAborted();",
     replace: "  // A caller that gave up must not fence the writer that works.",
     caughtBy: {
-      file: S3,
+      file: WRITING,
       test: "WD6 an opening that was given up does not fence the writer that works",
+    },
+  },
+  {
+    name: "a write that fails leaves its file on the disk",
+    guarantee: "G60",
+    file: NAMES,
+    find: "    await fs.rm(written, { force: true }).catch(() => undefined);\n",
+    replace: "",
+    caughtBy: {
+      file: NAMES_TEST,
+      test: "a write that fails leaves no file behind > in writeFile",
+    },
+  },
+  {
+    name: "the files of writers that still work are removed",
+    guarantee: "G60",
+    file: NAMES,
+    find: "stat.mtimeMs > OLD_MS",
+    replace: "stat.mtimeMs > 0",
+    caughtBy: {
+      file: NAMES_TEST,
+      test: "the first write removes what dead processes have left behind for an hour, and nothing younger > in a folder of objects",
     },
   },
   {

@@ -1,6 +1,7 @@
 // Pipelines whose outputs are streams of the same server. PROTOCOL.md §19, §20.3
 import { afterEach, describe, expect, test } from "vitest";
 import { connectServer, streamSink } from "../../src/client/processing.ts";
+import type { Transport } from "../../src/client/transport.ts";
 import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
 import type {
   PipelineContext,
@@ -157,31 +158,31 @@ describe("a holder that is paused before its commit", () => {
       const stage = await onStage();
       await fill(stage.direct, INPUT, 50);
       await stage.direct.stream(OUTPUT).create();
-      const paused = gate();
       const line = pausable();
       const events = new Events();
+      let isLast = false;
+      // Paused as late as can be: a holder that knows by itself that its lease is over sends no commit.
+      const transport: Transport = (request) => {
+        if (isLast && request.url.endsWith("/transactions")) line.pause();
+        return line.transport(request);
+      };
       const options = {
         from: { streams: [INPUT], leaseMs: 1000 },
         group: "sums",
         to: OUTPUT,
         state: { changelog: "/v1/stream/sums-state" },
       };
-      const first = connectServer(stage.server.url, {
-        transport: line.transport,
-      }).pipeline<Numbered>({
+      const first = connectServer(stage.server.url, { transport }).pipeline<Numbered>({
         ...options,
         onEvent: events.take,
         each: ({ n }, { state }) => {
           state.set("sum", (state.get<number>("sum") ?? 0) + n);
-          if (n === 49) {
-            line.pause();
-            paused.open();
-          }
+          isLast = n === 49;
           return { n };
         },
       });
       const running = first.run();
-      await paused.opened;
+      await line.held("/transactions");
       const second = untilDone<Numbered>(stage.direct, 50, {
         ...options,
         each: ({ n }, { state }) => {
@@ -192,6 +193,7 @@ describe("a holder that is paused before its commit", () => {
       await second.run();
       if (comesBack) {
         line.resume();
+        await line.answered();
         await events.until("member_lost");
         await first.close();
         await running;

@@ -99,18 +99,45 @@ export function pausable(): {
   readonly transport: Transport;
   readonly pause: () => void;
   readonly resume: () => void;
+  /** Resolves when a request whose path ends so is held up. */
+  readonly held: (path: string) => Promise<void>;
+  /** Resolves when all that was held up has its answer. */
+  readonly answered: () => Promise<void>;
   readonly sent: string[];
 } {
   const fetching = fetchTransport(fetch);
   let gate: Promise<void> | undefined;
   let open = (): void => undefined;
   const sent: string[] = [];
+  const holding: { readonly path: string; readonly answer: Promise<unknown> }[] = [];
+  const looking = new Set<() => void>();
+  const send = (request: Parameters<Transport>[0]): ReturnType<Transport> => {
+    sent.push(`${request.method} ${new URL(request.url).pathname}`);
+    return fetching(request);
+  };
   return {
     sent,
     transport: async (request) => {
-      await gate;
-      sent.push(`${request.method} ${new URL(request.url).pathname}`);
-      return fetching(request);
+      if (gate === undefined) return await send(request);
+      // A write is on its way: a client that gives it up meanwhile cannot call it back.
+      const late = request.method === "GET" ? request : { ...request, signal: undefined };
+      const answer = gate.then(() => send(late));
+      holding.push({ path: new URL(request.url).pathname, answer });
+      for (const look of looking) look();
+      return await answer;
+    },
+    held: (path) =>
+      new Promise((resolve) => {
+        const look = (): void => {
+          if (!holding.some((held) => held.path.endsWith(path))) return;
+          looking.delete(look);
+          resolve();
+        };
+        looking.add(look);
+        look();
+      }),
+    async answered() {
+      await Promise.allSettled(holding.map(({ answer }) => answer));
     },
     pause() {
       gate ??= new Promise((resolve) => {

@@ -63,39 +63,6 @@ describe("a store that hangs", () => {
     }
   });
 
-  test("WD6 an opening that was given up does not fence the writer that works", async () => {
-    const fake = await FakeS3.start();
-    try {
-      const objects = s3Objects({ url: fake.url });
-      const window = await openWindow({ log: objectLog(objects), snapshots: objects });
-      const giveUp = new AbortController();
-      let release: () => void = () => undefined;
-      const held = new Promise<void>((resolve) => (release = resolve));
-      const slow = s3Objects({
-        url: fake.url,
-        fetch: async (url, init) => {
-          giveUp.abort(new Error("given up"));
-          await held;
-          return await fetch(url, init);
-        },
-      });
-      const { signal } = giveUp;
-      const opening = openWindow({ log: objectLog(slow), snapshots: slow, signal });
-      await expect(opening).rejects.toThrow("given up");
-      const calls = fake.calls.length;
-      release();
-      await expect.poll(() => fake.calls.length).toBeGreaterThan(calls);
-      // What was on its way has arrived.
-      await new Promise((resolve) => setTimeout(resolve, 50));
-      expect((await window.write("b", bytesOf("x"))).isDuplicate).toBe(false);
-      expect(
-        fake.calls.filter((call) => call.endsWith("/head") && call.startsWith("PUT")),
-      ).toHaveLength(1);
-    } finally {
-      await fake.close();
-    }
-  });
-
   test("a write ends by its signal or its time, and the window closes in time", async () => {
     const fake = await FakeS3.start();
     let isHanging = false;

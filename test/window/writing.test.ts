@@ -1,7 +1,13 @@
 // What callers of a window see: twins, limits, lost answers, writers that were fenced. GUARANTEES.md G60
 import { afterEach, describe, expect, test } from "vitest";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
-import { objectLog, openWindow, s3Objects, type WindowOptions } from "../../src/toolkit/window.ts";
+import {
+  objectLog,
+  openWindow,
+  s3Objects,
+  type WindowObjects,
+  type WindowOptions,
+} from "../../src/toolkit/window.ts";
 import { FakeS3, type Fate } from "./fake-s3.ts";
 import { MemoryObjects } from "./memory-objects.ts";
 import { PartitionedLog, type AppendFate } from "./server-log.ts";
@@ -250,6 +256,42 @@ describe("WD6 fencing", () => {
     await window.write("a", bytesOf("x"));
     lost.abort();
     expect(await codeOf(window.write("b", bytesOf("x")))).toBe("lease_lost");
+  });
+});
+
+describe("WD6 an opening that is given up", () => {
+  test("WD6 an opening that was given up does not fence the writer that works", async () => {
+    const objects = new MemoryObjects();
+    const window = await open(objects);
+    await window.write(undefined, bytesOf("x"));
+    // Given up during each of its calls, up to the first that writes: from there on it takes the log.
+    let isTaking = false;
+    let nth = 0;
+    while (!isTaking) {
+      nth += 1;
+      const giveUp = new AbortController();
+      const calls: string[] = [];
+      const noted = <T>(call: string, result: () => Promise<T>): Promise<T> => {
+        calls.push(call);
+        if (calls.length === nth) giveUp.abort(new Error("given up"));
+        return result();
+      };
+      const slow: WindowObjects = {
+        create: (name, bytes) => noted("create", () => objects.create(name, bytes)),
+        get: (name) => noted("get", () => objects.get(name)),
+        list: (prefix) => noted("list", () => objects.list(prefix)),
+        remove: (name) => noted("remove", () => objects.remove(name)),
+      };
+      const { signal } = giveUp;
+      const opening = openWindow({ log: objectLog(slow), snapshots: slow, signal });
+      await expect(opening).rejects.toThrow("given up");
+      // This store needs no more than promises: what is still to come has come.
+      await new Promise((resolve) => setImmediate(resolve));
+      isTaking = calls[nth - 1] === "create";
+      if (!isTaking) expect(calls).not.toContain("create");
+    }
+    expect(nth).toBeGreaterThan(5);
+    expect(await codeOf(window.write(undefined, bytesOf("x")))).toBe("lease_lost");
   });
 });
 
