@@ -59,7 +59,7 @@ function greet({ exchange: { baseUrl } }: RouteCall): ServerAnswer {
     `Health:      ${baseUrl}/healthz`,
     `Metrics:     ${baseUrl}/metrics`,
     "",
-    "To read on: README.md and PROTOCOL.md in the package `hapax`.",
+    "To read on: README.md in the package `hapax`, and PROTOCOL.md in its repository.",
     "",
   ];
   return {
