@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { ledgerSchema, sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
@@ -9,7 +10,98 @@ import { ABSENT, CLAIM, connect, endings, newFile, placeOf, tablesOf } from "./k
 
 const PAGE = readFileSync(new URL("../../docs/formats/ledger.md", import.meta.url), "utf8");
 
+/** As version 1 made them first: with row ids, and without an index for what is due. The outbox has not changed. */
+const EARLIER = [
+  `CREATE TABLE hapax_migrations (
+  part TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  applied_at INTEGER NOT NULL,
+  PRIMARY KEY (part, version)
+)`,
+  `CREATE TABLE hapax_entries (
+  kind TEXT NOT NULL,
+  scope TEXT NOT NULL,
+  key TEXT NOT NULL,
+  token INTEGER NOT NULL,
+  revision INTEGER NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed', 'released')),
+  attempts INTEGER NOT NULL,
+  lease_until INTEGER,
+  lease_ms INTEGER,
+  expires_at INTEGER,
+  made_at INTEGER NOT NULL,
+  fingerprint TEXT,
+  data BLOB,
+  PRIMARY KEY (kind, scope, key)
+)`,
+  `CREATE INDEX hapax_entries_expiry ON hapax_entries (expires_at) WHERE expires_at IS NOT NULL`,
+  `CREATE INDEX hapax_entries_open ON hapax_entries (kind, state, made_at)
+  WHERE state = 'running' OR state = 'released'`,
+  `CREATE TABLE hapax_tokens (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL)`,
+  `INSERT INTO hapax_tokens (id, last) VALUES (1, 900)`,
+  ...ledgerSchema("sqlite").filter((sql) => /TABLE.* hapax_outbox|ON hapax_outbox/.test(sql)),
+  `INSERT INTO hapax_migrations VALUES ('entries', 1, 0), ('outbox', 1, 0)`,
+];
+/** Version 2, still with row ids. */
+const EARLIER_DUE = [
+  `CREATE INDEX hapax_entries_due ON hapax_entries (kind, lease_until) WHERE state = 'running'`,
+  `INSERT INTO hapax_migrations VALUES ('entries', 2, 0)`,
+];
+/** Of each state, and with each column once empty and once not. Leases and retention that are over, and that are not. */
+const [PAST, COMING] = [1_000, 9_000_000_000_000];
+const EARLIER_ENTRIES = `INSERT INTO hapax_entries VALUES
+  ('once', '${GLOBAL}', 'done', 1, 2, 'done', 1, NULL, NULL, ${COMING}, ${PAST}, 'f', CAST('"kept"' AS BLOB)),
+  ('once', '${GLOBAL}', 'failed', 2, 2, 'failed', 3, NULL, NULL, ${COMING}, ${PAST}, NULL, NULL),
+  ('once', '${GLOBAL}', 'released', 3, 2, 'released', 1, NULL, NULL, ${COMING}, ${PAST}, NULL, NULL),
+  ('once', '${GLOBAL}', 'running', 4, 1, 'running', 1, ${COMING}, ${COMING}, ${COMING}, ${PAST}, NULL, NULL),
+  ('once', '${GLOBAL}', 'lost', 900, 7, 'running', 1, ${PAST}, 500, ${COMING}, ${PAST}, NULL, x'00ff'),
+  ('once', '${GLOBAL}', 'old', 5, 2, 'done', 1, NULL, NULL, ${PAST}, ${PAST}, NULL, NULL),
+  ('pipeline', 'p', '/v1/stream/in', 6, 1, 'done', 1, NULL, NULL, NULL, ${PAST}, NULL, x'7b7d')`;
+
 describe("migrations of a ledger in SQLite", () => {
+  test.each([
+    ["1", EARLIER],
+    ["2, with row ids", [...EARLIER, ...EARLIER_DUE]],
+  ])(
+    "LG7 tables of version %s keep every entry, and work as new ones do",
+    async (_, statements) => {
+      const [connection, fresh] = [connect(newFile()), connect(newFile())];
+      for (const sql of [...statements, EARLIER_ENTRIES]) connection.exec(sql);
+      const rows = (): unknown =>
+        connection.prepare("SELECT * FROM hapax_entries ORDER BY key").all();
+      const before = rows();
+      expect(before).toHaveLength(7);
+      const ledger = sqliteLedger(() => connection);
+      await ledger.migrate();
+      expect(rows()).toEqual(before);
+      await sqliteLedger(() => fresh).migrate();
+      // Beside row ids SQLite itself keeps an index of the key.
+      const names = `SELECT type, name FROM sqlite_master
+      WHERE name <> 'sqlite_autoindex_hapax_entries_1' ORDER BY name`;
+      const madeIn = (database: typeof connection): unknown => [
+        database.prepare(names).all(),
+        database.prepare("SELECT part, version FROM hapax_migrations ORDER BY part, version").all(),
+      ];
+      expect(madeIn(connection)).toEqual(madeIn(fresh));
+
+      const call = (key: string) => processOnce(ledger, { scope: GLOBAL, key }, () => "new");
+      const { entries } = ledger;
+      expect(await entries.nextDue(["once"])).toBeLessThanOrEqual(0);
+      const due = await entries.scan({ kind: "once", state: "running", order: "due", max: 9 });
+      expect(due.map(({ place }) => place.key)).toEqual(["lost", "running"]);
+      expect(await entries.sweep(9)).toBe(1);
+      expect(await call("done")).toMatchObject({ result: "kept", isDuplicate: true, token: 1 });
+      await expect(call("running")).rejects.toMatchObject({ code: "in_progress" });
+      for (const key of ["lost", "released", "old", "another"]) {
+        const { result, token } = await call(key);
+        expect([result, token > 900]).toEqual(["new", true]);
+      }
+      expect(
+        (await entries.find({ kind: "pipeline", scope: "p", key: "/v1/stream/in" }))?.data,
+      ).toEqual(new Uint8Array([0x7b, 0x7d]));
+    },
+  );
+
   test("LG7 twenty that begin at once on an empty database make the tables once", async () => {
     const file = newFile();
     const ledgers = Array.from({ length: 20 }, () => sqliteLedger(() => connect(file)));
