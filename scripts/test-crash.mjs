@@ -21,6 +21,9 @@ const FILES = [
   "src/streams/stores/file/verification",
   "test/protocol/conformance-bun",
   "test/protocol/conformance-fetch",
+  "src/toolkit/rules/saga",
+  "test/ledgers/redis-conformance",
+  "test/window",
   "test/heavy",
 ];
 
