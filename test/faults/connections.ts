@@ -84,6 +84,17 @@ export const connectionFaults: readonly Fault[] = [
     },
   },
   {
+    name: "a file with a COMMIT is sent in the transaction of the work",
+    guarantee: "G25",
+    file: "src/toolkit/databases/postgres-lending.ts",
+    find: '      if (name === "file")\n',
+    replace: '      if (name === "file" && args.length === 0)\n',
+    caughtBy: {
+      file: LENT,
+      test: "on PostgreSQL > a file of postgres is refused: the client would read a COMMIT in it unseen",
+    },
+  },
+  {
     name: "the end of a claim is written into another transaction",
     guarantee: "G25",
     file: "src/toolkit/ledgers/postgres-entries.ts",

@@ -63,6 +63,39 @@ export const onceFaults: readonly Fault[] = [
     },
   },
   {
+    name: "work that reset its transaction counts as overtaken",
+    guarantee: "G25",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
+    find: "      throw splitTransaction();",
+    replace: "      return;",
+    caughtBy: {
+      file: "test/ledgers/postgres-lent.test.ts",
+      test: "on PostgreSQL > with pg > work that resets the settings of its transaction runs once, and gets the error that says why",
+    },
+  },
+  {
+    name: "work that uses its own key is repeated",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: "if ((await ledger.entries.find(job.place)) === undefined)",
+    replace: "if ((await ledger.entries.find(job.place)) === undefined && job.waitMs < 0)",
+    caughtBy: {
+      file: "test/once/databases.test.ts",
+      test: "on SQLite > work that uses its own key in its transaction is refused, and runs once",
+    },
+  },
+  {
+    name: "a call that others are always before begins again without end",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: "taken < TAKEN_MAX;",
+    replace: "taken < TAKEN_MAX * 1_000;",
+    caughtBy: {
+      file: "test/once/taken.test.ts",
+      test: "a call that others are always before ends with in_progress, after a bounded number of attempts",
+    },
+  },
+  {
     name: "the end of a lock in PostgreSQL counts though another has made the entry",
     guarantee: "G25",
     file: "src/toolkit/ledgers/entry-statements.ts",

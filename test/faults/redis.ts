@@ -29,7 +29,7 @@ export const redisFaults: readonly Fault[] = [
     replace: "isExpected = had[1] == ARGV[2]",
     caughtBy: {
       file: CONTRACT,
-      test: "Redis 7 > with redis > LG2 an entry that is done, failed or released has no owner",
+      test: "Valkey 9 > with ioredis > LG2 an entry that is done, failed or released has no owner",
     },
   },
   {
@@ -51,7 +51,7 @@ export const redisFaults: readonly Fault[] = [
     replace: "const tag = `${prefix}:${shard}`;",
     caughtBy: {
       file: CONTRACT,
-      test: "a cluster of three > with ioredis > LG2 what is not as expected is left as it is",
+      test: "a cluster of three > with ioredis > LG2 of many that make the same entry at once, one does",
     },
   },
   {
@@ -118,6 +118,17 @@ export const redisFaults: readonly Fault[] = [
     caughtBy: {
       file: OWN,
       test: "a ledger in Redis > with durability waitaof > a write is confirmed by the server, also over a new connection",
+    },
+  },
+  {
+    name: "a write counts as confirmed by a connection that another call has met",
+    guarantee: "G56",
+    file: "src/toolkit/ledgers/redis-confirming.ts",
+    find: "if (connection === before) {",
+    replace: "if (connection === known && before !== undefined) {",
+    caughtBy: {
+      file: "src/toolkit/ledgers/redis-confirming.test.ts",
+      test: "two writes at once that a power cut has lost are both made again before they count",
     },
   },
   {

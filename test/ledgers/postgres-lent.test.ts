@@ -6,7 +6,16 @@ import { loanOf } from "../../src/toolkit/databases/lending.ts";
 import { setFailpoint } from "../../src/base/failpoint.ts";
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
-import { acquireLease, createInbox, GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
+import {
+  acquireLease,
+  createHybridClock,
+  createInbox,
+  GLOBAL,
+  processOnce,
+  setIfNewer,
+  setVersion,
+} from "../../src/toolkit/ledger.ts";
+import { createSagas, defineSaga } from "../../src/toolkit/saga.ts";
 import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { ABSENT, CLAIM, endings, placeOf } from "./kit.ts";
@@ -240,19 +249,23 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       "a %s behind the ledger's back is found out, and the work does not count as done",
       async (control) => {
         const ledger = open();
-        // As a helper that has got at the client behind the stand-in.
-        const call = processOnce(
-          ledger,
-          { scope: GLOBAL, key: control },
-          async ({ tx }) => {
-            await run(tx, INSERT);
-            await run(behind(tx), control);
-          },
-          { onFailure: "retry" },
-        );
-        await expect(call).rejects.toMatchObject({ code: expect.stringMatching(/invalid|lost/) });
-        const place = { kind: "once", scope: GLOBAL, key: control };
-        expect((await ledger.entries.find(place))?.state).not.toBe("done");
+        // The end of a lock goes with COMMIT, that of a claim that came first before it.
+        for (const claimsFirst of [false, true]) {
+          const identity = { scope: GLOBAL, key: `${control} ${claimsFirst}` };
+          // As a helper that has got at the client behind the stand-in.
+          const call = processOnce(
+            ledger,
+            identity,
+            async ({ tx }) => {
+              await run(tx, INSERT);
+              await run(behind(tx), control);
+            },
+            { onFailure: "retry", claimsFirst },
+          );
+          await expect(call).rejects.toMatchObject({ code: "invalid_request" });
+          const entry = await ledger.entries.find({ kind: "once", ...identity });
+          expect(entry?.state).toBe("released");
+        }
       },
     );
 
@@ -280,6 +293,36 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
         }
       }
       expect(await effects()).toEqual([]);
+    });
+
+    test("a version, a stamp and the step of a saga are not tried again without end after such a reset", async () => {
+      const ledger = open();
+      const identity = { scope: GLOBAL, key: "a" };
+      const clock = createHybridClock({ node: "n" });
+      const writes: ((joined: Ledger<Tx>, expected: number) => Promise<unknown>)[] = [
+        (joined, expected) => setVersion(joined, identity, { id: `${expected}`, expected }),
+        (joined) => setIfNewer(joined, identity, { stamp: clock.now() }),
+      ];
+      for (const write of writes) {
+        await ledger.transaction((tx) => write(ledger.in(tx), 0));
+        const second = ledger.transaction(async (tx) => {
+          await run(tx, "RESET ALL");
+          return write(ledger.in(tx), 1);
+        });
+        await expect(second).rejects.toMatchObject({ code: "invalid_request" });
+      }
+      const order = defineSaga<number, Tx>("order").tx("pay", {
+        run: async ({ tx }) => {
+          await run(tx, INSERT);
+          await run(tx, "RESET ALL");
+        },
+        retry: { attemptsMax: 1 },
+      });
+      const sagas = createSagas(ledger, [order]);
+      const ended = await sagas.start(order, identity, 1, { waitMs: 10_000 });
+      expect(ended).toMatchObject({ state: "undone", cause: { step: "pay" } });
+      expect(await effects()).toEqual([]);
+      await sagas.stop();
     });
 
     test("a transaction that its work has ended rejects with invalid_request", async () => {

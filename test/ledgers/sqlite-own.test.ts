@@ -226,21 +226,24 @@ describe("what is lent", () => {
 describe("CK4 a line of works on one connection", () => {
   test("CK4 loses no claim, however long it is", async () => {
     const { file, ledger } = await opened();
-    const calls = Array.from({ length: 16 }, (_, index) =>
-      processOnce(
-        ledger,
-        { scope: GLOBAL, key: `key ${index}` },
-        async ({ tx }) => {
-          await new Promise((resolve) => setTimeout(resolve, 20));
-          tx.prepare("INSERT INTO effects VALUES (?)").run(`${index}`);
-          return index;
-        },
-        { leaseMs: 100 },
-      ),
-    );
-    const results = await Promise.all(calls);
-    expect(results.map(({ isDuplicate }) => isDuplicate)).not.toContain(true);
-    expect(effectsIn(file)).toHaveLength(16);
+    // Claims that come first wait for their turn beyond their lease. Locks begin with it.
+    for (const claimsFirst of [true, false]) {
+      const calls = Array.from({ length: 16 }, (_, index) =>
+        processOnce(
+          ledger,
+          { scope: GLOBAL, key: `key ${index} ${claimsFirst}` },
+          async ({ tx }) => {
+            await new Promise((resolve) => setTimeout(resolve, 20));
+            tx.prepare("INSERT INTO effects VALUES (?)").run(`${index} ${claimsFirst}`);
+            return index;
+          },
+          { leaseMs: 100, claimsFirst },
+        ),
+      );
+      const results = await Promise.all(calls);
+      expect(results.map(({ isDuplicate }) => isDuplicate)).not.toContain(true);
+    }
+    expect(effectsIn(file)).toHaveLength(32);
   });
 
   test("CK4 does not begin what another process has done meanwhile", async () => {

@@ -50,6 +50,21 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     expect(await target.count(key)).toBe(1);
   });
 
+  test("work that uses its own key in its transaction is refused, and runs once", async () => {
+    const [key, ledger] = [fresh(), await target.open()];
+    let runs = 0;
+    const call = processOnce(ledger, { scope: GLOBAL, key }, async ({ tx }) => {
+      runs += 1;
+      await target.write(tx, key);
+      await processOnce(ledger.in(tx), { scope: GLOBAL, key }, () => "inside");
+    });
+    await expect(call).rejects.toMatchObject({
+      code: "invalid_request",
+      message: expect.stringContaining("its own key"),
+    });
+    expect([runs, await target.count(key)]).toEqual([1, 0]);
+  });
+
   test.each([false, true])(
     "work that throws leaves nothing, and is done by the next call (claimsFirst: %s)",
     async (claimsFirst) => {

@@ -6,7 +6,6 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { splitTransaction } from "../../base/split-transaction.ts";
 import { Loan, refuseControl } from "./lending.ts";
 import type { PgClient, PostgresTransaction } from "./postgres.ts";
 
@@ -17,6 +16,15 @@ export const HAS_MARK = "current_setting('hapax.transaction', true) = 'open'";
 const LOST = "hapax: the transaction was ended by its work";
 /** Fails without the mark. */
 export const CHECK_MARK = `SELECT CAST(CASE WHEN ${HAS_MARK} THEN '1' ELSE '${LOST}' END AS integer) AS mark`;
+
+/** Returns the error of work whose transaction is no longer the one that the ledger began. */
+export function splitTransaction(cause?: unknown): HapaxError {
+  return new HapaxError(
+    "invalid_request",
+    "the work ended the transaction that it was given, or began another one, or reset its settings: it is committed when the work returns",
+    cause === undefined ? {} : { cause },
+  );
+}
 
 /** Returns the error for the caller when one of the last statements fails. */
 export function explained(error: unknown): unknown {

@@ -45,7 +45,7 @@ describe("the first write removes what dead processes have left behind for an ho
     keys: (folder: string) =>
       fileKeyStore(folder).put("pay", { key: "k", digest: "d", madeAtMs: 0 }),
   };
-  test.each(Object.entries(writes))("%s", async (_name, write) => {
+  test.each(Object.entries(writes))("in a folder of %s", async (_name, write) => {
     const folder = freshFolder();
     const hoursAgo = (name: string, hours: number): string => {
       const file = path.join(folder, name);

@@ -10,15 +10,17 @@
  *   - a call of its own waits for a lock for a bounded time, and then throws `in_progress`: a holder that was cut off
  *     before its COMMIT keeps it for as long as the server does;
  *   - the server ends a transaction of the ledger that has ended its claim and does not reach its COMMIT;
+ *   - a write in a transaction that its work has ended or reset throws: callers would take it for one that another came
+ *     before, and try again without end;
  *   - a new token was drawn last, or is drawn again once it is in its entry: one that was drawn early and put late would
  *     be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
  */
 
 import { literalOf, prefixOf, quotedText } from "../databases/quoting.ts";
 import type { Query, Row } from "../databases/postgres.ts";
-import { HAS_MARK } from "../databases/postgres-lending.ts";
+import { HAS_MARK, splitTransaction } from "../databases/postgres-lending.ts";
 import { HapaxError } from "../../base/errors.ts";
-import type { Entries, EntryWrite, Locked, Place } from "./ledger.ts";
+import type { Entries, EntryWrite, Expected, Locked, Place } from "./ledger.ts";
 import {
   type Dialect,
   endStatement,
@@ -189,6 +191,11 @@ export function postgresEntries(
   const isJoined = joined !== undefined;
   const all = ({ text, values }: Statement): Promise<readonly Row[]> =>
     joined === undefined ? repeating(() => query(text, values, true)) : joined(text, values, true);
+  const requireMark = async (): Promise<void> => {
+    if (joined?.isMarked !== true) return;
+    if ((await joined(`SELECT 1 AS one WHERE ${HAS_MARK}`, [], true)).length === 0)
+      throw splitTransaction();
+  };
   return {
     async find(place) {
       requirePlace(place);
@@ -203,7 +210,10 @@ export function postgresEntries(
     async put(place, expected, write) {
       requirePlace(place);
       const [row] = await all(putStatement(dialect, place, expected, write));
-      if (row === undefined) return undefined;
+      if (row === undefined) {
+        if (looksForMark(expected, write)) await requireMark();
+        return undefined;
+      }
       const written = writtenOf(row);
       const isDrawn =
         write.token === "next" || (expected.kind === "absent" && write.token === "same");
@@ -215,7 +225,9 @@ export function postgresEntries(
     async remove(place, expected) {
       requirePlace(place);
       if (expected.kind === "absent") return false;
-      return (await all(removeStatement(dialect, place, expected))).length > 0;
+      const isRemoved = (await all(removeStatement(dialect, place, expected))).length > 0;
+      if (!isRemoved) await requireMark();
+      return isRemoved;
     },
     async scan(filter) {
       return (await all(scanStatement(dialect, filter))).map((row) => placedOf(row, bytesOf));
@@ -227,6 +239,11 @@ export function postgresEntries(
       return (await all(sweepStatement(dialect, max))).length;
     },
   };
+}
+
+/** Whether the statement of a put writes nothing without the mark: changes do, and the entry that ends a lock. */
+function looksForMark(expected: Expected, { token, state }: EntryWrite): boolean {
+  return expected.kind !== "absent" || (typeof token !== "string" && state !== "running");
 }
 
 /** The most repeats of one call. Before each of them another transaction got on. */

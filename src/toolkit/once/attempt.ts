@@ -13,7 +13,6 @@ import { onAbort, unlessAborted } from "../../base/aborts.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint, hasFailpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
-import { splitTransaction } from "../../base/split-transaction.ts";
 import type { Entry, Ledger, Locked, LockedEnd } from "../ledgers/ledger.ts";
 import { acquire, type Claim, UNSEEN } from "./claiming.ts";
 import { TAKEN_MAX } from "./limits.ts";
@@ -213,8 +212,12 @@ async function attemptLocked<Tx>(
     // Another one had ended between the look at the entry and the lock. The entry says what to do.
     if (end === "late") {
       job.tools.meter.add("fenced_total", 1, { primitive: "once" });
-      // Without an entry of another one, the transaction was not the one that it had begun.
-      if ((await ledger.entries.find(job.place)) === undefined) throw splitTransaction();
+      // An entry that was rolled back with the work was the work's own: it would be there each time.
+      if ((await ledger.entries.find(job.place)) === undefined)
+        throw new HapaxError(
+          "invalid_request",
+          `the work used its own key in its transaction; ${job.where}`,
+        );
       return "taken";
     }
     if (ended !== undefined) await failpoint("once.committed");

@@ -17,7 +17,6 @@
 import { type Clock, systemClock } from "../../base/clock.ts";
 import { type ClaimDecision, type ClaimRequest, decideClaim } from "../rules/claim.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
-import { splitTransaction } from "../../base/split-transaction.ts";
 import { failpoint } from "../../base/failpoint.ts";
 import type { Entry, EntryWrite, Expected, Ledger, Place } from "../ledgers/ledger.ts";
 import { type Meter, noMeter } from "../meters/meter.ts";
@@ -367,7 +366,7 @@ export class Claim<Tx> implements ClaimFacts {
   /** CK4: returns whether the work may begin in its transaction: pass `ledger.in(tx)`. */
   async isOwned(ledger: Ledger<Tx>): Promise<boolean> {
     const entry = await ledger.entries.find(this.place);
-    return entry !== undefined && this.#isOwn(entry);
+    return entry?.token === this.token && entry.state === "running";
   }
 
   /** CK4: neither renews nor loses the claim until `resume`. Only for a transaction that excludes all others. */
@@ -399,10 +398,6 @@ export class Claim<Tx> implements ClaimFacts {
     return this.#isOver || this.#pauses > 0;
   }
 
-  #isOwn({ token, state }: Entry): boolean {
-    return token === this.token && state === "running";
-  }
-
   #owned(): Expected {
     return { kind: "owned", token: this.token };
   }
@@ -425,10 +420,7 @@ export class Claim<Tx> implements ClaimFacts {
     if (isMaking && (await this.#make(ledger, write))) return;
     const written = await ledger.entries.put(this.place, this.#owned(), write);
     if (written !== undefined) return;
-    const entry = await ledger.entries.find(this.place);
-    // Nothing of another one is in the way: the transaction is not the one that the work began in.
-    if (entry === undefined ? isMaking : this.#isOwn(entry)) throw splitTransaction();
-    this.isLate = isMaking && entry?.token !== this.token;
+    this.isLate = isMaking;
     this.#tools.meter.add("fenced_total", 1, { primitive: this.place.kind });
     throw this.#lose();
   }
