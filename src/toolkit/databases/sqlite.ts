@@ -11,6 +11,7 @@
 
 import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
+import { Line } from "./line.ts";
 import { Loan, loanOf, refuseControl, unlessEnded } from "./lending.ts";
 
 /** A statement of any of the clients. All of them take texts, numbers, bytes and null; other types depend on the client. */
@@ -42,16 +43,6 @@ const BUSY_MS_MAX = 10_000;
 
 /** Longer than any transaction should block a database. Other connections are refused long before. */
 const TURN_MS = 60_000;
-
-/** The queue of the turns of a connection. */
-interface Line {
-  /** The end of the last turn. */
-  last: Promise<unknown>;
-  /** Turns that were begun. */
-  begun: number;
-  /** Turns that are not over, begun or not. */
-  open: number;
-}
 
 /** Of each connection: two ledgers over one connection wait for each other. */
 const lines = new WeakMap<SqliteConnection, Line>();
@@ -105,23 +96,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
 
   async inTurn<T>(work: () => T | Promise<T>): Promise<T> {
     if (this.#shared !== undefined) throw this.#shared;
-    return this.#inTurn(work);
-  }
-
-  #inTurn<T>(work: () => T | Promise<T>): Promise<T> {
-    const line = lineOf(this.connection);
-    const patience = line.open > 0 ? patienceIn(line) : undefined;
-    line.open += 1;
-    const turn = line.last.then(() => {
-      patience?.end();
-      line.begun += 1;
-      return work();
-    });
-    const over = (): void => {
-      line.open -= 1;
-    };
-    line.last = turn.then(over, over);
-    return patience === undefined ? turn : Promise.race([turn, patience.lost]);
+    return lineOf(this.connection).take(work);
   }
 
   /**
@@ -190,36 +165,10 @@ export class SqliteSession<Connection extends SqliteConnection> {
 function lineOf(connection: SqliteConnection): Line {
   let line = lines.get(connection);
   if (line === undefined) {
-    line = { last: Promise.resolve(), begun: 0, open: 0 };
+    line = new Line(TURN_MS);
     lines.set(connection, line);
   }
   return line;
-}
-
-/** `lost` rejects when one turn has lasted too long. `end`, at the caller's own turn, throws if it has given up. */
-function patienceIn(line: Line): { readonly lost: Promise<never>; readonly end: () => void } {
-  let cancel: () => void = () => undefined;
-  let error: HapaxError | undefined;
-  const lost = new Promise<never>((_, reject) => {
-    const wait = (begun: number): void => {
-      cancel = waitingClock.after(TURN_MS, () => {
-        if (line.begun !== begun) {
-          wait(line.begun);
-          return;
-        }
-        const what = `one transaction of the connection is open for more than ${TURN_MS} ms`;
-        const why = "a call inside it that does not use ledger.in(tx) waits for its end";
-        error = new HapaxError("too_many", `${what}; ${why}`);
-        reject(error);
-      });
-    };
-    wait(line.begun);
-  });
-  const end = (): void => {
-    cancel();
-    if (error !== undefined) throw error;
-  };
-  return { lost, end };
 }
 
 /** Tries again while the database is busy. The holder may be a connection of this process, so the wait is async. */
@@ -432,13 +381,6 @@ export function sqliteSessionOf<Connection extends SqliteConnection>(
     sessions.set(connection, session);
   }
   return session;
-}
-
-/** Returns the bytes of a column: libsql has a Buffer for one row and an ArrayBuffer for many, others a Uint8Array. */
-export function sqliteBytes(value: unknown): Uint8Array | undefined {
-  if (value === null || value === undefined) return undefined;
-  if (value instanceof Uint8Array || value instanceof ArrayBuffer) return new Uint8Array(value);
-  throw new TypeError(`a column with bytes has a ${typeof value}`);
 }
 
 /** Returns how many rows a statement has changed: all clients answer `run` with it. */

@@ -17,7 +17,11 @@ export interface Statement {
 }
 
 /** A hundred years: who says "never" with a number gets as much as every database can add to its clock. */
-const DELAY_MS_MAX = 100 * 366 * 86_400_000;
+export const DELAY_MS_MAX = 100 * 366 * 86_400_000;
+
+/** In this order entries are made. */
+const COLUMNS =
+  "kind, scope, key, token, revision, state, attempts, lease_until, lease_ms, expires_at, made_at, fingerprint, data";
 
 /** Where the databases differ. Times are theirs (LG4). */
 export interface Dialect {
@@ -202,7 +206,7 @@ function insertText(
   const skipping = isSkipped ? "\n  ON CONFLICT (kind, scope, key) DO NOTHING" : "";
   const answer = isDrawn ? dialect.ofGiven : ` RETURNING token, revision${dialect.ofDrawn}`;
   return `INSERT INTO ${dialect.entries}
-  (kind, scope, key, token, revision, state, attempts, lease_until, lease_ms, expires_at, made_at, fingerprint, data)
+  (${COLUMNS})
   ${rows}${skipping}${answer}`;
 }
 
@@ -238,6 +242,34 @@ function updateStatement(
   const from = fromOf(isEnd ? dialect.ending : dialect.writing);
   return draft.end(`UPDATE ${dialect.entries} SET ${sets.join(", ")}${from} WHERE ${where}
   RETURNING token, revision${drawn}`);
+}
+
+/**
+ * As an update, but makes the entry in another table: the caller deletes it from its own. An entry that the other table has at the
+ * place is replaced.
+ */
+export function moveStatement(
+  dialect: Dialect,
+  to: string,
+  place: Place,
+  expected: Exclude<Expected, { readonly kind: "absent" }>,
+  { state, token, attempts, leaseMs, keepMs, fingerprint, data }: EntryWrite,
+): Statement {
+  const draft = new Draft(dialect);
+  const values = [
+    "kind, scope, key",
+    typeof token === "string" ? "token" : draft.bind(token.drawn),
+    `revision + 1, ${draft.bind(state)}, ${draft.bind(attempts)}`,
+    draft.after(leaseMs),
+    draft.bind(givenOf(leaseMs)),
+    draft.after(keepMs),
+    "made_at",
+    fingerprint === "same" ? "fingerprint" : draft.bind(fingerprint.value),
+    data === "same" ? "data" : draft.bind(data.value),
+  ].join(", ");
+  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
+  return draft.end(`INSERT OR REPLACE INTO ${to} (${COLUMNS})
+  SELECT ${values} FROM ${dialect.entries} WHERE ${where} RETURNING token, revision`);
 }
 
 function delayOf(delayMs: number | undefined): number | undefined {

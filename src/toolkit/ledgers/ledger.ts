@@ -13,11 +13,13 @@
  *   LG6  scope, key and kind are kept apart: entries of two places are never mixed up, with any characters in their names;
  *   LG7  `migrate` can be called again, and by many at once; it refuses a schema newer than itself;
  *   LG8  `sweep` deletes what is past its retention, at most so many at once, and never an entry that a caller works on; what
- *        is past its retention may be gone before;
+ *        is past its retention may be gone before, and what is kept by days goes a table at once;
  *   LG9  bytes come back as they were put;
  *   LG10 `scan` in the order `due` and `nextDue` cost as much as they answer, however many entries sleep;
  *   LG11 of the open transactions that lock an absent place, one has it, until its end. The others do not wait for it; where one
- *        transaction excludes all others, they wait for their turn instead.
+ *        transaction excludes all others, they wait for their turn instead;
+ *   LG12 `recover` ends the leases that an earlier life of the one holder has left, and no lease of this life. Leases of the kind
+ *        `lease` stay: others know their tokens. So do those of entries without a retention: their work must be asked for.
  */
 
 import type { EntryState } from "../rules/claim.ts";
@@ -159,6 +161,11 @@ export interface LedgerSupport {
   readonly durability: "memory" | "database" | "server";
   /** The longest that a transaction may be open. Primitives refuse leases that are longer. Undefined: no limit. */
   readonly transactionMsMax?: number;
+  /**
+   * Code that the work of a transaction resumes, by resolving a promise, runs inside the transaction. So primitives tell others
+   * of their work after its end.
+   */
+  readonly absorbsResumed?: boolean;
   /** Ways to relay an outbox; none: there is no outbox. */
   readonly outbox: readonly OutboxWay[];
 }
@@ -204,6 +211,12 @@ export interface Ledger<Tx> {
    * of the ledger is open, and `invalid_request` if the work returns a promise. Only some ledgers have it.
    */
   transactionSync?<T>(work: (tx: Tx) => T): T;
+  /**
+   * Call it when the one holder of the database begins a new life, as a Durable Object does when it wakes: what its earlier life
+   * had begun can be claimed at once, and not only when its lease ends. Returns how many claims it ended. Only ledgers with
+   * one holder have it.
+   */
+  recover?(): Promise<number>;
   /** Returns this ledger inside a transaction that the caller has begun and will end. */
   in(tx: Tx): Ledger<Tx>;
 }

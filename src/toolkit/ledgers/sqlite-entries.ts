@@ -9,14 +9,13 @@
 import {
   changesOf,
   type RunJoined,
-  sqliteBytes,
   type SqliteConnection,
   type SqliteSession,
   type SqliteValue,
 } from "../databases/sqlite.ts";
+import { sqliteBytes } from "../databases/sqlite-bytes.ts";
 import type { Entries, EntryWrite, Expected, Ledger, Place } from "./ledger.ts";
 import {
-  type Dialect,
   entryOf,
   findStatement,
   integerOf,
@@ -31,7 +30,7 @@ import {
   writtenOf,
 } from "./entry-statements.ts";
 import { requirePlace } from "./places.ts";
-import { SQLITE_NOW } from "./sqlite-schema.ts";
+import { sqliteDialect } from "./sqlite-dialect.ts";
 import {
   type TransactionStart,
   drawsFreely,
@@ -46,32 +45,7 @@ type Written = ReturnType<typeof writtenOf>;
 // It has to begin a transaction for writing, not to write.
 const LOCK = "UPDATE hapax_tokens SET last = last WHERE id = 0";
 
-// A writer has the whole database: rows are not locked.
-const DIALECT: Dialect = {
-  entries: "hapax_entries",
-  placeholder: () => "?",
-  after: (placeholder) => `(${SQLITE_NOW} + ${placeholder})`,
-  now: SQLITE_NOW,
-  soughtNow: SQLITE_NOW,
-  between: (from, to) => `(${to} - ${from})`,
-  // libsql ends the process over a list of rows with bytes that are empty.
-  data: "NULLIF(data, x'') AS bytes, data = x'' AS isempty",
-  // Tokens are drawn before they are written.
-  nextToken: "NULL",
-  tryLock: () => "true",
-  ofLock: "",
-  ofDrawn: "",
-  // To answer rows takes as long as to write them.
-  ofGiven: "",
-  lockRow: "",
-  lockFree: "",
-  guard: "",
-  writing: "",
-  ending: "",
-  endingIf: "",
-  textsOf: (placeholder) => `json_each(${placeholder})`,
-  isChosen: (from) => `(kind, scope, key) IN (SELECT kind, scope, key ${from})`,
-};
+const DIALECT = sqliteDialect("hapax_entries");
 
 /** `joined`: the caller has begun a transaction on this connection. */
 export function sqliteEntries(

@@ -1,6 +1,6 @@
 /**
- * The outbox on SQLite. One transaction writes at a time, so ids are committed in their order: a position is the id of the
- * last event before it.
+ * The outbox on SQLite, for a connection and for the storage of a Durable Object. One transaction writes at a time, so ids are
+ * committed in their order: a position is the id of the last event before it.
  *
  * An event that is added through the connection of the relay wakes it at once; those of other connections and processes
  * are found by polling.
@@ -11,11 +11,10 @@ import {
   isSameConnection,
   joinSqlite,
   type RunJoined,
-  sqliteBytes,
   type SqliteConnection,
   type SqliteSession,
-  type SqliteValue,
 } from "../databases/sqlite.ts";
+import { sqliteBytes } from "../databases/sqlite-bytes.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type {
   HeldEvent,
@@ -27,13 +26,14 @@ import type {
   LogOutbox,
 } from "../outbox/log.ts";
 import { untilWoken } from "./outbox-hints.ts";
+import { SQLITE_NOW } from "./sqlite-schema.ts";
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** julianday is in every version, and is the clock of the database. */
-const NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
-const ADD = `INSERT INTO hapax_outbox (topic, key, payload, headers, added_at)
-  VALUES (?, ?, ?, ?, ${NOW_MS}) RETURNING id`;
+const NOW_MS = SQLITE_NOW;
+/** With NULL for its id, an event gets the next one of the table. */
+const ADD = `INSERT INTO hapax_outbox (id, topic, key, payload, headers, added_at)
+  VALUES (?, ?, ?, ?, ?, ${NOW_MS}) RETURNING id`;
 const END = "SELECT COALESCE(MAX(seq), 0) AS last FROM sqlite_sequence WHERE name = 'hapax_outbox'";
 const PLAN = `SELECT MAX(id) AS last FROM
   (SELECT id FROM hapax_outbox WHERE id > ? ORDER BY id LIMIT ?)`;
@@ -56,34 +56,71 @@ const HELD = `SELECT relay, event_id, topic, key, ${BYTES}, headers, added_at, s
   due_at - ${NOW_MS} AS due_in, fingerprint, message FROM hapax_outbox_held`;
 const RELEASE = "DELETE FROM hapax_outbox_held WHERE relay = ? AND event_id = ?";
 
-/** Who waits for events of a connection, and how often some were added: also by transactions that failed. */
+/** Who waits for events of a database, and how often some were added: also by transactions that failed. */
 interface Hints {
   count: number;
   readonly waiting: Set<() => void>;
 }
 
-const hintsOf = new WeakMap<SqliteConnection, Hints>();
+const hintsOf = new WeakMap<object, Hints>();
+
+/** How what belongs to the ledger is run: in its turn, or in the caller's transaction. */
+type Run = <T>(work: () => T) => Promise<T>;
+
+/** What the outbox needs of its database. */
+export interface SqlOutboxBase<Tx> {
+  /** All outboxes of one database have the same: their events wake each other. */
+  readonly owner: object;
+  /** Runs a statement that answers rows, and one that answers none. */
+  readonly all: (sql: string, ...values: readonly OutboxValue[]) => readonly Row[];
+  readonly run: (sql: string, ...values: readonly OutboxValue[]) => unknown;
+  readonly reading: Run;
+  readonly writing: Run;
+  /** Returns how to run work in this transaction. Throws `invalid_request` if it is of another database. */
+  readonly join: (tx: Tx) => <T>(work: () => T) => T;
+  /** Calls it when others may learn of what the open transaction has added. */
+  readonly onAdded: (tell: () => void) => void;
+  /** Gives an id for an event, greater than all before it. Undefined: the table gives them. */
+  readonly nextId?: () => number;
+  /** The id of the last event that was ever added; smaller, if it was cleaned and the table gives no ids. */
+  readonly end?: string;
+  /** Throws if an event is too large for a row. */
+  readonly requireSize?: (payload: Uint8Array) => void;
+}
+
+type OutboxValue = string | number | null | Uint8Array;
 
 /** `joined`: inside a transaction of the caller, whose turn it is. */
 export function createSqliteOutbox<Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
   joined: RunJoined | undefined,
 ): LogOutbox<Connection> {
-  const hints = hintsOf.get(session.connection) ?? { count: 0, waiting: new Set() };
-  hintsOf.set(session.connection, hints);
+  return createSqlOutbox<Connection>({
+    owner: session.connection,
+    all: (sql, ...values) => session.prepare(sql).all(...values) as readonly Row[],
+    run: (sql, ...values) => session.prepare(sql).run(...values),
+    reading: async (work) => (joined === undefined ? session.read(work) : joined(work)),
+    writing: async (work) => (joined === undefined ? session.transaction(work) : joined(work)),
+    join: (tx) => ownTransaction(session.connection, tx),
+    onAdded: (tell) => {
+      tell();
+    },
+  });
+}
+
+export function createSqlOutbox<Tx>(base: SqlOutboxBase<Tx>): LogOutbox<Tx> {
+  const { all, reading, writing } = base;
+  const hints = hintsOf.get(base.owner) ?? { count: 0, waiting: new Set() };
+  hintsOf.set(base.owner, hints);
   let hintsSeen = 0;
-  const all = rowsOf(session);
-  const add = ({ topic, key, payload, headers = {} }: NewOutboxEvent): string =>
-    String(all(ADD, topic, key ?? null, payload, JSON.stringify(headers))[0]?.["id"]);
-  const reading: Run = async (work) => (joined === undefined ? session.read(work) : joined(work));
-  const writing: Run = async (work) =>
-    joined === undefined ? session.transaction(work) : joined(work);
   return {
     way: "log",
     add: async (tx, events) => {
-      const ids = ownTransaction(session.connection, tx)(() => events.map(add));
-      hints.count += 1;
-      for (const wake of [...hints.waiting]) wake();
+      const ids = base.join(tx)(() => addEvents(base, events));
+      base.onAdded(() => {
+        hints.count += 1;
+        for (const wake of [...hints.waiting]) wake();
+      });
       return ids;
     },
     wait: (delayMs, signal) => {
@@ -94,7 +131,8 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
     },
     spans: {
       cleansIn: "transaction",
-      start: (at) => reading(() => (at === "end" ? String(numberOf(all(END)[0]?.["last"])) : "0")),
+      start: (at) =>
+        reading(() => (at === "end" ? String(numberOf(all(base.end ?? END)[0]?.["last"])) : "0")),
       plan: (from, max) =>
         reading(() => {
           // In its turn: the transaction that gave the hint has committed.
@@ -109,7 +147,7 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
           return all(CLEAN, Math.min(...positions.map(Number)), keepMs, max).length;
         }),
     },
-    held: heldEvents(session, reading, writing),
+    held: heldEvents(base),
     lag: (position) =>
       reading(() => {
         const age = all(LAG, Number(position ?? 0))[0]?.["age"];
@@ -118,15 +156,19 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
   };
 }
 
-/** How what belongs to the ledger is run: in its turn, or in the caller's transaction. */
-type Run = <T>(work: () => T) => Promise<T>;
+/** Adds events, in the open transaction. Returns their ids. */
+export function addEvents<Tx>(
+  { all, nextId, requireSize }: Pick<SqlOutboxBase<Tx>, "all" | "nextId" | "requireSize">,
+  events: readonly NewOutboxEvent[],
+): readonly string[] {
+  return events.map(({ topic, key, payload, headers = {} }) => {
+    requireSize?.(payload);
+    const told = [topic, key ?? null, payload, JSON.stringify(headers)];
+    return String(all(ADD, nextId?.() ?? null, ...told)[0]?.["id"]);
+  });
+}
 
-function heldEvents(
-  session: SqliteSession<SqliteConnection>,
-  reading: Run,
-  writing: Run,
-): HeldEvents {
-  const all = rowsOf(session);
+function heldEvents<Tx>({ all, run, reading, writing }: SqlOutboxBase<Tx>): HeldEvents {
   return {
     list: (filter) =>
       reading(() => {
@@ -143,16 +185,10 @@ function heldEvents(
       reading(() => new Set(all(HELD_KEYS, ...keyValues(...asked)).map(({ key }) => String(key)))),
     change: (relay, puts, removes) =>
       writing(() => {
-        for (const put of puts) session.prepare(HOLD).run(...holdValues(relay, put));
-        for (const id of removes) session.prepare(RELEASE).run(relay, id);
+        for (const put of puts) run(HOLD, ...holdValues(relay, put));
+        for (const id of removes) run(RELEASE, relay, id);
       }),
   };
-}
-
-function rowsOf(
-  session: SqliteSession<SqliteConnection>,
-): (sql: string, ...values: readonly SqliteValue[]) => readonly Row[] {
-  return (sql, ...values) => session.prepare(sql).all(...values) as readonly Row[];
 }
 
 function ownTransaction(connection: SqliteConnection, tx: SqliteConnection): RunJoined {
@@ -163,11 +199,11 @@ function ownTransaction(connection: SqliteConnection, tx: SqliteConnection): Run
 
 function heldWhere(filter: HeldFilter): {
   readonly where: string;
-  readonly values: readonly SqliteValue[];
+  readonly values: readonly OutboxValue[];
 } {
   const { relay, state, key, ids, fingerprint, isDue } = filter;
   const conditions = ["relay = ?"];
-  const values: SqliteValue[] = [relay];
+  const values: OutboxValue[] = [relay];
   const require = (column: string, value: string | undefined): void => {
     if (value === undefined) return;
     conditions.push(`${column} = ?`);
@@ -193,12 +229,12 @@ function keyValues(
   relay: string,
   among: readonly string[],
   state?: HeldEvent["state"],
-): readonly SqliteValue[] {
+): readonly OutboxValue[] {
   const states = state === undefined ? ["waiting", "dead"] : [state, state];
   return [JSON.stringify([...new Set(among)]), relay, ...states];
 }
 
-function holdValues(relay: string, put: HeldWrite): readonly SqliteValue[] {
+function holdValues(relay: string, put: HeldWrite): readonly OutboxValue[] {
   const { event, state, attempts, dueInMs, reason } = put;
   const { id, topic, key, payload, headers, addedAtMs } = event;
   const told = [reason?.fingerprint ?? null, reason?.message ?? null];

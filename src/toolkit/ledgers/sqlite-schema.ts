@@ -12,10 +12,11 @@ export const SQLITE_MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS hapax_migrati
   applied_at INTEGER NOT NULL,
   PRIMARY KEY (part, version)
 )`;
+export const SQLITE_APPLIED =
+  "SELECT part, max(version) AS version FROM hapax_migrations GROUP BY part";
+export const SQLITE_APPLY = `INSERT INTO hapax_migrations (part, version, applied_at) VALUES (?, ?, ${SQLITE_NOW})`;
 
-// Without row ids: an entry is one row in one tree, and a new one is one page less to write.
-const ENTRIES = [
-  `CREATE TABLE IF NOT EXISTS hapax_entries (
+export const SQLITE_ENTRY_COLUMNS = `
   kind TEXT NOT NULL,
   scope TEXT NOT NULL,
   key TEXT NOT NULL,
@@ -30,17 +31,25 @@ const ENTRIES = [
   fingerprint TEXT,
   data BLOB,
   PRIMARY KEY (kind, scope, key)
-) WITHOUT ROWID`,
-  `CREATE INDEX IF NOT EXISTS hapax_entries_expiry ON hapax_entries (expires_at) WHERE expires_at IS NOT NULL`,
-  // What is not over yet is little, however much is kept: this index finds it at once.
-  `CREATE INDEX IF NOT EXISTS hapax_entries_open ON hapax_entries (kind, state, made_at)
-  WHERE state = 'running' OR state = 'released'`,
-  // One row that is never deleted: what was given is never given again, also when all entries are gone (LG3).
+`;
+
+// One row that is never deleted: what was given is never given again, also when all entries are gone (LG3).
+export const SQLITE_TOKENS: readonly string[] = [
   `CREATE TABLE IF NOT EXISTS hapax_tokens (
   id INTEGER PRIMARY KEY CHECK (id = 1),
   last INTEGER NOT NULL
 )`,
   `INSERT INTO hapax_tokens (id, last) VALUES (1, 0) ON CONFLICT (id) DO NOTHING`,
+];
+
+// Without row ids: an entry is one row in one tree, and a new one is one page less to write.
+const ENTRIES = [
+  `CREATE TABLE IF NOT EXISTS hapax_entries (${SQLITE_ENTRY_COLUMNS}) WITHOUT ROWID`,
+  `CREATE INDEX IF NOT EXISTS hapax_entries_expiry ON hapax_entries (expires_at) WHERE expires_at IS NOT NULL`,
+  // What is not over yet is little, however much is kept: this index finds it at once.
+  `CREATE INDEX IF NOT EXISTS hapax_entries_open ON hapax_entries (kind, state, made_at)
+  WHERE state = 'running' OR state = 'released'`,
+  ...SQLITE_TOKENS,
 ];
 
 // LG10. Of running entries alone: what is done adds nothing to it.

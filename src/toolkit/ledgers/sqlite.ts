@@ -21,13 +21,15 @@ import { pendingSteps } from "./migrations.ts";
 import { sqliteEntries, sqliteLocked } from "./sqlite-entries.ts";
 import { createSqliteOutbox } from "./sqlite-outbox.ts";
 import { keepingTokens } from "./sqlite-tokens.ts";
-import { SQLITE_MIGRATIONS_TABLE, SQLITE_NOW, SQLITE_PARTS } from "./sqlite-schema.ts";
+import {
+  SQLITE_APPLIED,
+  SQLITE_APPLY,
+  SQLITE_MIGRATIONS_TABLE,
+  SQLITE_PARTS,
+} from "./sqlite-schema.ts";
 
 export type { SqliteConnection } from "../databases/sqlite.ts";
 export { ledgerSchema } from "./schema.ts";
-
-const APPLIED = "SELECT part, max(version) AS version FROM hapax_migrations GROUP BY part";
-const APPLY = `INSERT INTO hapax_migrations (part, version, applied_at) VALUES (?, ?, ${SQLITE_NOW})`;
 
 /** A ledger in SQLite. It owns a connection. */
 export interface SqliteLedger<Connection> extends Ledger<Connection>, Disposable {
@@ -109,12 +111,14 @@ function entriesIn(tx: SqliteConnection): Entries {
 function migrate(session: SqliteSession<SqliteConnection>): void {
   const { connection } = session;
   connection.exec(SQLITE_MIGRATIONS_TABLE);
-  const rows = session.prepare(APPLIED).all() as readonly Readonly<Record<string, unknown>>[];
+  const rows = session.prepare(SQLITE_APPLIED).all() as readonly Readonly<
+    Record<string, unknown>
+  >[];
   const applied = new Map(
     rows.map(({ part, version }) => [textOf(part), integerOf(version)] as const),
   );
   for (const { part, version, sql } of pendingSteps(SQLITE_PARTS, applied)) {
     for (const text of sql) connection.exec(text);
-    session.prepare(APPLY).run(part, version);
+    session.prepare(SQLITE_APPLY).run(part, version);
   }
 }

@@ -194,7 +194,8 @@ async function attemptLocked<Tx>(
     const held = acquired.claim;
     claim = held;
     if (hasFailpoint()) await failpoint("once.claimed");
-    onClaimed();
+    // Those who wait for it would go on inside this transaction.
+    if (ledger.supports.absorbsResumed !== true) onClaimed();
     const data = await workInside(tx, held, job, work, (error) => {
       thrown = { error };
     });
