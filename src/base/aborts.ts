@@ -29,6 +29,11 @@ export function onAbort(signal: AbortSignal, run: () => void): () => void {
   };
 }
 
+/** Has a signal, and makes it when it is asked for: most calls end without one. An `AbortController` is one. */
+export interface Stopper {
+  readonly signal: AbortSignal;
+}
+
 /** Signals that end the same thing; the caller need not have given each. */
 export type Signals = readonly (AbortSignal | undefined)[];
 

@@ -4,6 +4,7 @@ import type { Fault } from "./faults.ts";
 
 const LENDING = "src/toolkit/databases/lending.ts";
 const SQLITE = "src/toolkit/databases/sqlite.ts";
+const SQLITE_LENDING = "src/toolkit/databases/sqlite-lending.ts";
 const BOUNDS = "test/once/bounds.test.ts";
 const LENT = "test/ledgers/postgres-lent.test.ts";
 const OWN = "test/ledgers/sqlite-own.test.ts";
@@ -12,9 +13,9 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "others write into a transaction unnoticed",
     guarantee: "G25",
-    file: SQLITE,
-    find: "if (!isFresh && total() !== seen) isShared = true;",
-    replace: "if (!isFresh && total() !== seen) isShared = false;",
+    file: SQLITE_LENDING,
+    find: "if (!isFirst && !isFresh && total() !== seen) isShared = true;",
+    replace: "if (!isFirst && !isFresh && total() !== seen) isShared = false;",
     caughtBy: {
       file: OWN,
       test: "with which others write is not used again, and what succeeded is kept",
@@ -120,8 +121,8 @@ export const connectionFaults: readonly Fault[] = [
     name: "work that never ends keeps its key",
     guarantee: "G25",
     file: "src/toolkit/once/claiming.ts",
-    find: "if (terms.workMsMax !== undefined) this.#limit(terms.workMsMax);",
-    replace: "if (terms.workMsMax === 0) this.#limit(terms.workMsMax);",
+    find: "if (this.#terms.workMsMax !== undefined) this.#limit(this.#terms.workMsMax);",
+    replace: "if (this.#terms.workMsMax === 0) this.#limit(this.#terms.workMsMax);",
     caughtBy: { file: BOUNDS, test: "CK5 is given up, and its key is free at once" },
   },
   {
@@ -138,7 +139,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "a failure in COMMIT is not remembered",
     guarantee: "G25",
-    file: "src/toolkit/once/attempt.ts",
+    file: "src/toolkit/once/attempt-end.ts",
     find: "if (isRefusal(error)) return",
     replace: "if (isRefusal(undefined ?? {})) return",
     caughtBy: {
@@ -171,7 +172,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "what a statement hands out outlives the transaction",
     guarantee: "G25",
-    file: SQLITE,
+    file: SQLITE_LENDING,
     find: `new Set(["iterate", Symbol.iterator])`,
     replace: "new Set([Symbol.iterator])",
     caughtBy: {

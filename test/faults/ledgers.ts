@@ -56,8 +56,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "tokens in SQLite go back with a transaction",
     guarantee: "G29",
     file: "src/toolkit/ledgers/sqlite-tokens.ts",
-    find: "        raise(session, tokens.max);\n        return failure;",
-    replace: "        return failure;",
+    find: "    raise(session, tokens.max);\n    return undefined;",
+    replace: "    return undefined;",
     caughtBy: {
       file: SQLITE,
       test: "a transaction that fails leaves its tokens behind, and nothing else",
@@ -130,12 +130,20 @@ export const ledgerFaults: readonly Fault[] = [
     name: "a block of tokens in SQLite is kept though another has gone on",
     guarantee: "G29",
     file: "src/toolkit/ledgers/sqlite-tokens.ts",
-    find: "tokens.isCovered = last === tokens.end &&",
-    replace: "tokens.isCovered = last >= tokens.end && tokens.end > 0 &&",
+    find: "return last === end && max + SPARE <= last;",
+    replace: "return last >= end && end > 0 && max + SPARE <= last;",
     caughtBy: {
       file: TOKENS,
       test: "LG3 two who take turns give each token once, and stay at the clock",
     },
+  },
+  {
+    name: "half of a block of tokens in SQLite is drawn one by one",
+    guarantee: "G29",
+    file: "src/toolkit/ledgers/sqlite-tokens.ts",
+    find: "if (!reserves && last === tokens.end",
+    replace: "if (last === tokens.end",
+    caughtBy: { file: TOKENS, test: "LG3 a block that is nearly used up is replaced at once" },
   },
   {
     name: "what sleeps is in the order in which it was made",

@@ -4,6 +4,7 @@ import type { Fault } from "./faults.ts";
 
 const CLAIMING = "src/toolkit/once/claiming.ts";
 const ATTEMPT = "src/toolkit/once/attempt.ts";
+const ATTEMPT_END = "src/toolkit/once/attempt-end.ts";
 const INBOX = "src/toolkit/once/inbox.ts";
 const LEASE = "src/toolkit/once/lease.ts";
 const LOST = "test/once/lost.test.ts";
@@ -96,6 +97,17 @@ export const onceFaults: readonly Fault[] = [
     },
   },
   {
+    name: "a lock whose work awaits is not watched",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: "    claim.start();\n    return encodedLater(result, onThrown);",
+    replace: "    return encodedLater(result, onThrown);",
+    caughtBy: {
+      file: "test/once/bounds.test.ts",
+      test: "CK5 is given up, and its key is free at once",
+    },
+  },
+  {
     name: "the end of a lock in PostgreSQL counts though another has made the entry",
     guarantee: "G25",
     file: "src/toolkit/ledgers/entry-statements.ts",
@@ -153,7 +165,7 @@ export const onceFaults: readonly Fault[] = [
   {
     name: "a commit of a lock that was undone counts as unknown",
     guarantee: "G25",
-    file: ATTEMPT,
+    file: ATTEMPT_END,
     find: "entry === undefined && claim.isLock;",
     replace: "entry === undefined && claim.token < 0;",
     caughtBy: {
@@ -219,7 +231,7 @@ export const onceFaults: readonly Fault[] = [
   {
     name: "a commit without an answer is reported as failed",
     guarantee: "G25",
-    file: ATTEMPT,
+    file: ATTEMPT_END,
     find: `if (entry?.token === claim.token && entry.state === "done") return ended;`,
     replace: `if (entry?.token === -1 && entry.state === "done") return ended;`,
     caughtBy: { file: LOST, test: "counts if it was stored" },
@@ -227,7 +239,7 @@ export const onceFaults: readonly Fault[] = [
   {
     name: "work elsewhere that threw counts as not done",
     guarantee: "G25",
-    file: ATTEMPT,
+    file: ATTEMPT_END,
     find: `return job.work.effect === "probed" ? claim.abandon() : claim.release();`,
     replace: `return job.waitMs < 0 ? claim.abandon() : claim.release();`,
     caughtBy: {

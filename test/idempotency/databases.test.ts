@@ -17,7 +17,8 @@ import {
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
-import { acquire, resolveTools } from "../../src/toolkit/once/claiming.ts";
+import { acquire } from "../../src/toolkit/once/claiming.ts";
+import { resolveTools } from "../../src/toolkit/once/tools.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 

@@ -45,6 +45,34 @@ describe("tokens in memory", () => {
 });
 
 describe("tokens in SQLite", () => {
+  test("LG3 a block that is nearly used up is replaced at once", async () => {
+    const connection = connect(newFile());
+    let saved = 0;
+    const ledger = sqliteLedger(() => ({
+      prepare: (text: string) => connection.prepare(text),
+      exec(text: string) {
+        if (text.startsWith("SAVEPOINT")) saved += 1;
+        return connection.exec(text);
+      },
+    }));
+    await ledger.migrate();
+    const drawMany = async (count: number): Promise<void> => {
+      await ledger.transaction(async (tx) => {
+        for (let drawn = 0; drawn < count; drawn += 1)
+          await ledger.in(tx).entries.lock?.(placeOf("absent"));
+      });
+    };
+    await drawMany(1);
+    await laterThanBlocks();
+    saved = 0;
+    await drawMany(6_000);
+    await drawMany(1);
+    expect(saved).toBe(1);
+    await drawMany(1);
+    await drawMany(1);
+    expect(saved).toBe(1);
+  });
+
   test("LG3 a restored database gives none again", async () => {
     const [file, backup] = [newFile(), newFile()];
     const before = sqliteLedger(() => connect(file));

@@ -9,7 +9,7 @@ import { createIdempotency } from "../../src/toolkit/idempotency.ts";
 import { createInbox, GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { connect, newFile } from "../ledgers/kit.ts";
-import { resolveTools } from "../../src/toolkit/once/claiming.ts";
+import { resolveTools } from "../../src/toolkit/once/tools.ts";
 import { acquiredBy } from "../../src/toolkit/once/locking.ts";
 import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 import { gate } from "./stage.ts";

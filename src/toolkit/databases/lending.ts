@@ -32,8 +32,6 @@ export interface Lending {
   ): unknown;
 }
 
-const originals = new WeakMap<object, { readonly target: object; readonly loan: Loan<object> }>();
-
 /** One object, lent for one transaction. */
 export class Loan<T extends object> {
   /** The stand-in. */
@@ -66,44 +64,12 @@ export class Loan<T extends object> {
   }
 
   #standIn<O extends object>(target: O, isOutermost: boolean): O {
-    const methods = new Map<PropertyKey, { readonly of: object; readonly method: object }>();
-    const call = (name: PropertyKey, method: object, args: readonly unknown[]): unknown =>
-      this.#call(target, standIn, isOutermost, name, method, args);
-    const lending = this.#lending;
-    const lend = (inner: object): object => this.#standIn(inner, false);
-    const standIn = new Proxy(shadowOf(target), {
-      // `this` is the target itself: clients have private members, and a stand-in has none.
-      get(_, name) {
-        const value: unknown = Reflect.get(target, name, target);
-        if (name === "constructor") return value;
-        if (typeof value === "object" && value !== null)
-          return lending.member === undefined ? value : lending.member(value, lend);
-        if (typeof value !== "function") return value;
-        const known = methods.get(name);
-        if (known?.of === value) return known.method;
-        const method = new Proxy(value, { apply: (of, _this, args) => call(name, of, args) });
-        methods.set(name, { of: value, method });
-        return method;
-      },
-      set: (_, name, value) => Reflect.set(target, name, value, target),
-      has: (_, name) => Reflect.has(target, name),
-      deleteProperty: (_, name) => Reflect.deleteProperty(target, name),
-      defineProperty: (_, name, descriptor) => Reflect.defineProperty(target, name, descriptor),
-      ownKeys: () => Reflect.ownKeys(target),
-      getOwnPropertyDescriptor: (_, name) => {
-        const own = Reflect.getOwnPropertyDescriptor(target, name);
-        return own === undefined ? undefined : { ...own, configurable: true };
-      },
-      apply: (_, _this, args) => call("", target, args),
-    }) as O; // Every access goes to the target, so it has the target's type.
-    originals.set(standIn, { target, loan: this as Loan<object> });
-    return standIn;
+    return new StandIn(this as Loan<object>, this.#lending, target, isOutermost).tx as O; // Every access goes to the target.
   }
 
-  #call(
-    target: object,
-    standIn: object,
-    isOutermost: boolean,
+  /** Calls a method of a lent object. */
+  call(
+    { target, tx, isOutermost }: StandIn,
     name: PropertyKey,
     method: object,
     args: readonly unknown[],
@@ -123,10 +89,95 @@ export class Loan<T extends object> {
       lending.prepare?.(name, args) ?? args,
     );
     lending.after?.(name);
-    if (result === target) return standIn;
+    if (result === target) return tx;
     const isObject = typeof result === "object" || typeof result === "function";
     if (!isObject || result === null || lending.answer === undefined) return result;
-    return lending.answer(name, result, (inner) => this.#standIn(inner, false), isOutermost);
+    return lending.answer(name, result, (inner) => this.lendInner(inner), isOutermost);
+  }
+
+  /** Returns a stand-in for what a lent object has handed out. */
+  lendInner(target: object): object {
+    return this.#standIn(target, false);
+  }
+}
+
+/** A stand-in answers this name with its handler. No other code has it. */
+const HANDLER = Symbol("stand-in");
+
+interface LentMethod {
+  readonly of: object;
+  readonly method: object;
+}
+
+/** The handler of one stand-in. A class: transactions make many, and each trap of its own would be made with it. */
+class StandIn implements ProxyHandler<object> {
+  readonly loan: Loan<object>;
+  readonly target: object;
+  readonly isOutermost: boolean;
+  readonly tx: object;
+  readonly #lending: Lending;
+  #methods: Map<PropertyKey, LentMethod> | undefined;
+
+  constructor(loan: Loan<object>, lending: Lending, target: object, isOutermost: boolean) {
+    this.loan = loan;
+    this.target = target;
+    this.isOutermost = isOutermost;
+    this.#lending = lending;
+    this.tx = new Proxy(shadowOf(target), this);
+  }
+
+  // `this` of a member is the target itself: clients have private members, and a stand-in has none.
+  get(_: object, name: PropertyKey): unknown {
+    if (name === HANDLER) return this;
+    const { target } = this;
+    const value: unknown = Reflect.get(target, name, target);
+    if (name === "constructor") return value;
+    if (typeof value === "function") return this.#methodOf(name, value);
+    if (typeof value !== "object" || value === null) return value;
+    const lending = this.#lending;
+    return lending.member === undefined
+      ? value
+      : lending.member(value, (inner) => this.loan.lendInner(inner));
+  }
+
+  #methodOf(name: PropertyKey, value: object): object {
+    const methods = (this.#methods ??= new Map<PropertyKey, LentMethod>());
+    const known = methods.get(name);
+    if (known?.of === value) return known.method;
+    const method = new Proxy(value, {
+      apply: (of, _this, args) => this.loan.call(this, name, of, args),
+    });
+    methods.set(name, { of: value, method });
+    return method;
+  }
+
+  set(_: object, name: PropertyKey, value: unknown): boolean {
+    return Reflect.set(this.target, name, value, this.target);
+  }
+
+  has(_: object, name: PropertyKey): boolean {
+    return Reflect.has(this.target, name);
+  }
+
+  deleteProperty(_: object, name: PropertyKey): boolean {
+    return Reflect.deleteProperty(this.target, name);
+  }
+
+  defineProperty(_: object, name: PropertyKey, descriptor: PropertyDescriptor): boolean {
+    return Reflect.defineProperty(this.target, name, descriptor);
+  }
+
+  ownKeys(): (string | symbol)[] {
+    return Reflect.ownKeys(this.target);
+  }
+
+  getOwnPropertyDescriptor(_: object, name: PropertyKey): PropertyDescriptor | undefined {
+    const own = Reflect.getOwnPropertyDescriptor(this.target, name);
+    return own === undefined ? undefined : { ...own, configurable: true };
+  }
+
+  apply(_: object, _this: unknown, args: unknown[]): unknown {
+    return this.loan.call(this, "", this.target, args);
   }
 }
 
@@ -146,8 +197,11 @@ function shadowOf(target: object): object {
 export function loanOf<T extends object>(
   tx: T,
 ): { readonly target: T; readonly loan: Loan<object> } | undefined {
-  // A stand-in has the type of its target.
-  return originals.get(tx) as { readonly target: T; readonly loan: Loan<object> } | undefined;
+  const handler: unknown = Reflect.get(Object(tx) as object, HANDLER);
+  // A stand-in has the type of its target. Some clients answer every name with something.
+  return handler instanceof StandIn
+    ? { target: handler.target as T, loan: handler.loan }
+    : undefined;
 }
 
 /** Rejects with the reason of the signal as soon as it aborts. The work goes on, but its stand-in refuses to write. */

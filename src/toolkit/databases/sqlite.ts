@@ -11,8 +11,10 @@
 
 import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
+import type { Stopper } from "../../base/aborts.ts";
 import { Line } from "./line.ts";
-import { Loan, loanOf, refuseControl, unlessEnded } from "./lending.ts";
+import { type Loan, loanOf, unlessEnded } from "./lending.ts";
+import { type Counted, lendConnection } from "./sqlite-lending.ts";
 
 /** A statement of any of the clients. All of them take texts, numbers, bytes and null; other types depend on the client. */
 export interface SqliteStatement {
@@ -68,20 +70,36 @@ export class SqliteSession<Connection extends SqliteConnection> {
   /**
    * Runs the work of the open transaction, with a stand-in for the connection. If others wrote meanwhile, a success
    * commits their write too, and a failure throws an error that says it is rolled back. The session refuses all further use.
-   * `total` is how many changes the connection has made so far.
+   * Answers at once if the work does: then no others ran.
    */
-  async lend<T>(
-    work: (tx: Connection) => T | Promise<T>,
-    signal: AbortSignal | undefined,
-    total: number,
-  ): Promise<T> {
-    const loan = lendConnection(this, total);
+  lend<T>(work: (tx: Connection) => T | Promise<T>, over: Stopper | undefined): T | Promise<T> {
+    const loan = lendConnection(this.connection, this);
     this.#isLent = true;
+    let result: T | Promise<T>;
     try {
-      const result = await unlessEnded(Promise.resolve(work(loan.tx)), signal);
+      result = work(loan.tx);
+      if (!(result instanceof Promise)) this.#requireOpen();
+    } catch (error) {
+      this.#takeBack(loan);
+      throw error;
+    }
+    if (result instanceof Promise) {
+      loan.goOn();
+      return this.#lendOn(loan, result, over?.signal);
+    }
+    this.#takeBack(loan);
+    return result;
+  }
+
+  async #lendOn<T>(
+    loan: Loan<Connection> & Counted,
+    working: Promise<T>,
+    signal: AbortSignal | undefined,
+  ): Promise<T> {
+    try {
+      const result = await unlessEnded(working, signal);
       loan.count();
-      if (!mayHaveTransaction(this.connection))
-        throw new HapaxError("invalid_request", "the transaction was ended before its work was");
+      this.#requireOpen();
       return result;
     } catch (error) {
       loan.count();
@@ -89,9 +107,18 @@ export class SqliteSession<Connection extends SqliteConnection> {
       throw error;
     } finally {
       if (loan.isShared()) this.#shared = sharedConnection("was committed with it", undefined);
-      this.#isLent = false;
-      loan.end();
+      this.#takeBack(loan);
     }
+  }
+
+  #requireOpen(): void {
+    if (!mayHaveTransaction(this.connection))
+      throw new HapaxError("invalid_request", "the transaction was ended before its work was");
+  }
+
+  #takeBack(loan: Loan<Connection>): void {
+    this.#isLent = false;
+    loan.end();
   }
 
   async inTurn<T>(work: () => T | Promise<T>): Promise<T> {
@@ -101,12 +128,14 @@ export class SqliteSession<Connection extends SqliteConnection> {
 
   /**
    * Runs a transaction in its turn. It is for writing from its begin: one that reads first may be refused a write. `onEnd` hears
-   * in the same turn whether it was committed.
+   * in the same turn whether it was committed. Work that does not await runs in one turn with its begin and its end.
    */
   transaction<T>(work: () => T | Promise<T>, onEnd?: (isCommitted: boolean) => void): Promise<T> {
-    return this.inTurn(async () => {
-      await patiently(() => this.connection.exec("BEGIN IMMEDIATE"));
-      return this.#finish(work, onEnd);
+    return this.inTurn(() => {
+      const begun = atOnce(() => this.connection.exec("BEGIN IMMEDIATE"));
+      return begun instanceof Promise
+        ? begun.then(() => this.#finish(work, onEnd))
+        : this.#finish(work, onEnd);
     });
   }
 
@@ -119,13 +148,13 @@ export class SqliteSession<Connection extends SqliteConnection> {
         if (isBusy(error)) return undefined;
         throw error;
       }
-      return this.#finish(work);
+      return this.#finish(work, undefined);
     });
   }
 
   /** Reads in its turn, so it never sees the writes of an open transaction of this connection. */
   read<T>(work: () => T): Promise<T> {
-    return this.inTurn(() => patiently(work));
+    return this.inTurn(() => atOnce(work));
   }
 
   /** Returns a prepared statement, and keeps it. Takes no turn: the caller has one. */
@@ -138,11 +167,42 @@ export class SqliteSession<Connection extends SqliteConnection> {
     return statement;
   }
 
-  async #finish<T>(work: () => T | Promise<T>, onEnd?: (isCommitted: boolean) => void): Promise<T> {
+  #finish<T>(
+    work: () => T | Promise<T>,
+    onEnd: ((isCommitted: boolean) => void) | undefined,
+  ): T | Promise<T> {
     try {
-      const result = await work();
-      // Without a write-ahead log, a reader can hold COMMIT up. The transaction stays open meanwhile.
-      await patiently(() => this.connection.exec("COMMIT"));
+      const result = work();
+      if (result instanceof Promise)
+        return this.#ended(
+          result.then((value) => this.#commit(value)),
+          onEnd,
+        );
+      const committed = this.#commit(result);
+      if (committed instanceof Promise) return this.#ended(committed, onEnd);
+      onEnd?.(true);
+      return committed;
+    } catch (error) {
+      this.#rollBack();
+      onEnd?.(false);
+      throw error;
+    }
+  }
+
+  /** Without a write-ahead log, a reader can hold COMMIT up. The transaction stays open meanwhile. */
+  #commit<T>(result: T): T | Promise<T> {
+    return atOnce(() => {
+      this.connection.exec("COMMIT");
+      return result;
+    });
+  }
+
+  async #ended<T>(
+    committing: Promise<T>,
+    onEnd: ((isCommitted: boolean) => void) | undefined,
+  ): Promise<T> {
+    try {
+      const result = await committing;
       onEnd?.(true);
       return result;
     } catch (error) {
@@ -169,6 +229,16 @@ function lineOf(connection: SqliteConnection): Line {
     lines.set(connection, line);
   }
   return line;
+}
+
+/** Tries at once, and again while the database is busy: then it answers with a promise. */
+function atOnce<T>(work: () => T): T | Promise<T> {
+  try {
+    return work();
+  } catch (error) {
+    if (!isBusy(error)) throw error;
+    return patiently(work);
+  }
 }
 
 /** Tries again while the database is busy. The holder may be a connection of this process, so the wait is async. */
@@ -284,75 +354,6 @@ export function joinSqlite<Connection extends SqliteConnection>(
 /** Returns whether both are the same connection, each as itself or as a stand-in. */
 export function isSameConnection(one: SqliteConnection, other: SqliteConnection): boolean {
   return (loanOf(one)?.target ?? one) === (loanOf(other)?.target ?? other);
-}
-
-interface Counted {
-  /** Looks for changes that did not come through the loan. */
-  count(): void;
-  /** Takes all changes since `count` as changes through the loan. */
-  recount(): void;
-  /** Takes so many changes as changes through the loan. */
-  changed(changes: number): void;
-  isShared(): boolean;
-}
-
-/** Returns whether a result may write: statements and functions that run in a transaction. Rows and bytes are data. */
-function mayWrite(result: object): boolean {
-  if (typeof result === "function") return true;
-  if (Array.isArray(result) || ArrayBuffer.isView(result) || result instanceof Promise)
-    return false;
-  const prototype: unknown = Reflect.getPrototypeOf(result);
-  return prototype !== null && prototype !== Object.prototype;
-}
-
-/** Methods of statements that return rows one by one: the statement may write when the caller takes the first row. */
-const ITERATING: ReadonlySet<PropertyKey> = new Set(["iterate", Symbol.iterator]);
-
-function lendConnection<Connection extends SqliteConnection>(
-  session: SqliteSession<Connection>,
-  before: number,
-): Loan<Connection> & Counted {
-  const { connection } = session;
-  const total = (): number => {
-    const row = session.prepare("SELECT total_changes() AS total").get();
-    return Number((row as Readonly<Record<string, unknown>>)["total"]);
-  };
-  let seen = before;
-  let isShared = false;
-  /** Since `seen` only the work has run: other code runs when the work awaits. */
-  let isFresh = false;
-  const freshen = (): void => {
-    if (isFresh) return;
-    isFresh = true;
-    queueMicrotask(() => {
-      isFresh = false;
-    });
-  };
-  freshen();
-  const count = (): void => {
-    if (!isFresh && total() !== seen) isShared = true;
-  };
-  const recount = (): void => {
-    seen = total();
-    freshen();
-  };
-  const changed = (changes: number): void => {
-    seen += changes;
-  };
-  const loan = new Loan(connection, {
-    before(name, args, isOutermost) {
-      if (isOutermost && typeof args[0] === "string") refuseControl(args[0]);
-      if (name === "close")
-        throw new HapaxError("invalid_request", "the connection is the ledger's: do not close it");
-      if (name !== "prepare") count();
-    },
-    after(name) {
-      if (name !== "prepare") recount();
-    },
-    answer: (name, result, lend, isOutermost) =>
-      (isOutermost ? mayWrite(result) : ITERATING.has(name)) ? lend(result) : result,
-  });
-  return Object.assign(loan, { count, recount, changed, isShared: () => isShared });
 }
 
 function sharedConnection(what: string, cause: unknown): HapaxError {

@@ -5,7 +5,7 @@ import { type Digest, webDigest } from "../../base/digest.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
 import { GLOBAL, SCOPE_RULE } from "../rules/scoped-key.ts";
-import { type ResolvedTools, resolveTools, type Tools } from "../once/claiming.ts";
+import { type ResolvedTools, resolveTools, type Tools } from "../once/tools.ts";
 import {
   LEASE_MS_DEFAULT,
   LEASE_MS_MAX,

@@ -3,7 +3,8 @@ import { createIdempotency, GLOBAL, type IdempotencyOptions } from "../idempoten
 import { setFailpoint } from "../../base/failpoint.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { memoryLedger, type MemoryTransaction } from "../ledgers/memory.ts";
-import { acquire, resolveTools } from "../once/claiming.ts";
+import { acquire } from "../once/claiming.ts";
+import { resolveTools } from "../once/tools.ts";
 import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";

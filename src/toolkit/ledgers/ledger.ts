@@ -22,6 +22,7 @@
  *        `lease` stay: others know their tokens. So do those of entries without a retention: their work must be asked for.
  */
 
+import type { Stopper } from "../../base/aborts.ts";
 import type { EntryState } from "../rules/claim.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import type { OutboxLog, OutboxWay } from "../outbox/log.ts";
@@ -198,13 +199,14 @@ export interface Ledger<Tx> {
   /**
    * As `transaction`, for work under a lock: locks an absent place first, and makes at the end the entry that the work returns, in
    * as few round trips as its client can. Answers `late`, and commits nothing, if there is an entry by then. `onLock` is called just
-   * before the lock is asked for. Only some ledgers have it; the others do the same in single steps.
+   * before the lock is asked for. Work that answers at once need not be waited for. Only some ledgers have it; the others do the
+   * same in single steps.
    */
   lockedTransaction?<T>(
     place: Place,
-    work: (tx: Tx, locked: Locked) => Promise<LockedEnd<T>>,
+    work: (tx: Tx, locked: Locked) => LockedEnd<T> | Promise<LockedEnd<T>>,
     onLock: () => void,
-    signal?: AbortSignal,
+    over?: Stopper,
   ): Promise<LockedEnd<T> | "late">;
   /**
    * As `transaction`, for work that does not await: nothing else runs meanwhile. Throws `in_progress` while another transaction

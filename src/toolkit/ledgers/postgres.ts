@@ -157,7 +157,7 @@ function lockedIn<Tx>(
   schema: string | undefined,
 ): NonNullable<Ledger<Tx>["lockedTransaction"]> {
   const locks = new PostgresLocks(schema);
-  return async (place, work, onLock, signal) => {
+  return async (place, work, onLock, over) => {
     let isEnding = false;
     try {
       return await enclosed(
@@ -179,7 +179,7 @@ function lockedIn<Tx>(
           return { ...end, last };
         },
         onLock,
-        signal,
+        over?.signal,
       );
     } catch (error) {
       if (error instanceof Late || (isEnding && isThereAlready(error))) return "late";

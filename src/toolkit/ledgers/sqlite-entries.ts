@@ -8,6 +8,7 @@
 
 import {
   changesOf,
+  joinSqlite,
   type RunJoined,
   type SqliteConnection,
   type SqliteSession,
@@ -18,7 +19,6 @@ import type { Entries, EntryWrite, Expected, Ledger, Place } from "./ledger.ts";
 import {
   entryOf,
   findStatement,
-  integerOf,
   leftOf,
   nextDueStatement,
   placedOf,
@@ -27,20 +27,17 @@ import {
   scanStatement,
   type Statement,
   sweepStatement,
+  textOf,
   writtenOf,
 } from "./entry-statements.ts";
 import { requirePlace } from "./places.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
-import {
-  type TransactionStart,
-  drawsFreely,
-  drawToken,
-  keepingTokens,
-  reserving,
-} from "./sqlite-tokens.ts";
+import { drawsFreely, drawToken, keepingTokens, reserving } from "./sqlite-tokens.ts";
 
 type Row = Readonly<Record<string, unknown>>;
 type Written = ReturnType<typeof writtenOf>;
+
+const ABSENT: Expected = { kind: "absent" };
 
 // It has to begin a transaction for writing, not to write.
 const LOCK = "UPDATE hapax_tokens SET last = last WHERE id = 0";
@@ -118,11 +115,10 @@ async function putAnew(
 ): Promise<Written | undefined> {
   if (typeof write.token !== "string") {
     const { drawn: token } = write.token;
-    const { text, values } = putStatement(DIALECT, place, expected, write);
-    const run = (): unknown => session.prepare(text).run(...asValues(values));
-    // One row or none, and no triggers: there is nothing to look up before and after it.
     const isMade =
-      joined === undefined ? changesOf(await session.transaction(run)) > 0 : joined.one(run);
+      joined === undefined
+        ? await session.transaction(() => isMadeDrawn(session, undefined, place, write))
+        : isMadeDrawn(session, joined, place, write);
     return isMade ? { token, revision: 1 } : undefined;
   }
   const put = (): Written | undefined => {
@@ -136,6 +132,18 @@ async function putAnew(
   return joined === undefined ? await reserving(session, put) : joined(put);
 }
 
+/** Makes an entry with a token that was drawn before. One row or none: there is nothing to look up before and after it. */
+function isMadeDrawn(
+  session: SqliteSession<SqliteConnection>,
+  joined: RunJoined | undefined,
+  place: Place,
+  write: EntryWrite,
+): boolean {
+  const { text, values } = putStatement(DIALECT, place, ABSENT, write);
+  const run = (): unknown => session.prepare(text).run(...asValues(values));
+  return joined === undefined ? changesOf(run()) > 0 : joined.one(run);
+}
+
 function writtenBy(
   session: SqliteSession<SqliteConnection>,
   place: Place,
@@ -146,41 +154,46 @@ function writtenBy(
   return row === undefined ? undefined : writtenOf(row);
 }
 
-const LOCKED = `SELECT last, total_changes() AS total,
-  EXISTS (SELECT 1 FROM hapax_entries WHERE kind = ? AND scope = ? AND key = ?) AS there FROM hapax_tokens WHERE id = 1`;
+// One text: to answer three columns takes as long as to find them.
+const LOCKED = `SELECT last || EXISTS (SELECT 1 FROM hapax_entries WHERE kind = ? AND scope = ? AND key = ?) AS seen
+  FROM hapax_tokens WHERE id = 1`;
 
-/** LG11: one look at the beginning says whether there is an entry, what the last token is, and what the connection has changed. */
+/** LG11: one look at the beginning says whether there is an entry, and what the last token is. */
 export function sqliteLocked<Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
-  entriesIn: (tx: Connection) => Entries,
 ): NonNullable<Ledger<Connection>["lockedTransaction"]> {
-  return async (place, work, onLock, signal) => {
+  return async (place, work, onLock, over) => {
     requirePlace(place);
     const { kind, scope, key } = place;
     let isThere = true;
-    const begun = (): TransactionStart => {
+    let isLate = false;
+    const begun = (): number => {
       onLock();
       const row = session.prepare(LOCKED).get(kind, scope, key) as Row | undefined;
       if (row === undefined) throw new Error("LG3 hapax_tokens has no row");
-      isThere = integerOf(row["there"]) === 1;
-      return { last: integerOf(row["last"]), total: integerOf(row["total"]) };
+      const seen = textOf(row["seen"]);
+      isThere = seen.endsWith("1");
+      return Number(seen.slice(0, -1));
     };
-    let isLate = false;
-    const inside = async (tx: Connection): ReturnType<typeof work> => {
-      const entries = entriesIn(tx);
-      // Without an `await`: so that nothing else runs between the look and the work.
-      const end = await (!isThere && drawsFreely(session)
-        ? work(tx, { kind: "absent", token: drawToken(session) })
-        : workLocked(entries, tx));
-      if (end.entry === undefined) return end;
-      isLate = (await entries.put(place, { kind: "absent" }, end.entry)) === undefined;
-      if (isLate) throw new Error("LG11 a place that was locked has an entry");
-      return end;
+    type End = Awaited<ReturnType<typeof work>>;
+    const inside = (tx: Connection): End | Promise<End> => {
+      const { run } = joinSqlite(tx);
+      const finish = (end: End): End => {
+        if (end.entry === undefined) return end;
+        isLate = !isMadeDrawn(session, run, place, end.entry);
+        if (isLate) throw new Error("LG11 a place that was locked has an entry");
+        return end;
+      };
+      const end =
+        !isThere && drawsFreely(session)
+          ? work(tx, { kind: "absent", token: drawToken(session) })
+          : workLocked(sqliteEntries(session, run), tx);
+      return end instanceof Promise ? end.then(finish) : finish(end);
     };
-    const workLocked = async (entries: Entries, tx: Connection): ReturnType<typeof work> =>
+    const workLocked = async (entries: Entries, tx: Connection): Promise<End> =>
       work(tx, (await entries.lock?.(place)) ?? { kind: "stale" });
     try {
-      return await keepingTokens(session, inside, signal, begun);
+      return await keepingTokens(session, inside, over, begun);
     } catch (error) {
       if (isLate) return "late";
       throw error;

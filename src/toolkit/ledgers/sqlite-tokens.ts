@@ -9,6 +9,7 @@
  *     transaction was the ledger's own, over no other either: it was of the block, or is kept when the rest is taken back.
  */
 
+import type { Stopper } from "../../base/aborts.ts";
 import type { SqliteConnection, SqliteSession } from "../databases/sqlite.ts";
 import { integerOf } from "./entry-statements.ts";
 import { SQLITE_NOW } from "./sqlite-schema.ts";
@@ -19,8 +20,11 @@ const BLOCK = 10_000;
 /** So many are left of a block when a transaction begins to use it: more than most transactions draw. */
 const SPARE = 5_000;
 
-const STATE = `SELECT last, ${SQLITE_NOW} AS now, total_changes() AS total FROM hapax_tokens WHERE id = 1`;
+const STATE = `SELECT last, ${SQLITE_NOW} AS now FROM hapax_tokens WHERE id = 1`;
 const RAISE = "UPDATE hapax_tokens SET last = ? WHERE id = 1 AND last < ?";
+
+/** No block ends there. */
+const NONE = -2;
 
 interface Tokens {
   /** The greatest that was given over the connection. */
@@ -44,34 +48,29 @@ function tokensAt({ connection }: SqliteSession<SqliteConnection>): Tokens {
   return tokens;
 }
 
-/** What is known when a transaction begins: the last token of all, and how many changes the connection has made. */
-export interface TransactionStart {
+interface State {
   readonly last: number;
-  readonly total: number;
-}
-
-interface State extends TransactionStart {
   readonly now: number;
 }
 
 function stateOf(session: SqliteSession<SqliteConnection>): State {
   const row = session.prepare(STATE).get() as Readonly<Record<string, unknown>> | undefined;
   if (row === undefined) throw new Error("LG3 hapax_tokens has no row");
-  return {
-    last: integerOf(row["last"]),
-    now: integerOf(row["now"]),
-    total: integerOf(row["total"]),
-  };
+  return { last: integerOf(row["last"]), now: integerOf(row["now"]) };
 }
 
-/** As `stateOf`, also before the tables are made. */
-function begunAt(session: SqliteSession<SqliteConnection>): TransactionStart {
+/** The last token of all; also before the tables are made. */
+function lastOf(session: SqliteSession<SqliteConnection>): number {
   try {
-    return stateOf(session);
+    return stateOf(session).last;
   } catch {
-    const row = session.connection.prepare("SELECT total_changes() AS total").get();
-    return { last: -2, total: integerOf((row as { readonly total?: unknown }).total) };
+    return NONE;
   }
+}
+
+/** Returns whether the block is still the connection's, and has enough left for a transaction. */
+function hasSpare({ end, max }: Tokens, last: number): boolean {
+  return last === end && max + SPARE <= last;
 }
 
 /** Returns whether a draw writes nothing. */
@@ -93,18 +92,21 @@ function drawAnew(
   tokens: Tokens,
   { last, now }: State,
 ): number {
-  if (last === tokens.end && tokens.max < last) {
+  const next = nextTokenAt(Math.max(last, tokens.max), now);
+  // Of a transaction of the caller it is not known whether it was committed.
+  const mayReserve =
+    tokens.isCovered === false && tokens.coming === undefined && next <= now * 1000;
+  const reserves = mayReserve && !hasSpare(tokens, last);
+  if (!reserves && last === tokens.end && tokens.max < last) {
     tokens.max += 1;
     return tokens.max;
   }
   // A transaction has used up its block: if it is rolled back, what it draws from here on is kept by the clock alone.
   if (tokens.isCovered === true) tokens.isCovered = undefined;
-  tokens.max = nextTokenAt(Math.max(last, tokens.max), now);
-  // Of a transaction of the caller it is not known whether it was committed.
-  const mayReserve = tokens.isCovered === false && tokens.coming === undefined;
-  if (mayReserve && tokens.max <= now * 1000) tokens.coming = tokens.max + BLOCK;
-  raise(session, Math.max(tokens.max, tokens.coming ?? 0));
-  return tokens.max;
+  tokens.max = next;
+  if (reserves) tokens.coming = next + BLOCK;
+  raise(session, Math.max(next, tokens.coming ?? 0));
+  return next;
 }
 
 /** Runs a transaction of the ledger in which nothing but the ledger writes. */
@@ -121,40 +123,56 @@ export async function reserving<T>(
 
 /**
  * Does the work of a transaction of its own. When it fails, all is taken back but the tokens that it gave: they may
- * be known outside.
+ * be known outside. `begun` looks up the last token of all.
  */
 export async function keepingTokens<T, Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
   work: (tx: Connection) => T | Promise<T>,
-  signal: AbortSignal | undefined,
-  begun: () => TransactionStart = () => begunAt(session),
+  over: Stopper | undefined,
+  begun: () => number = () => lastOf(session),
 ): Promise<T> {
   const tokens = tokensAt(session);
-  let failure: { readonly error: unknown } | undefined;
+  const kept: Kept = { failure: undefined };
   try {
-    const end = await session.transaction(async () => {
-      const { last, total } = begun();
-      tokens.isCovered = last === tokens.end && tokens.max + SPARE <= last;
+    const result = await session.transaction(() => {
+      const last = begun();
+      tokens.isCovered = hasSpare(tokens, last);
       // What is of the block stays given when all is taken back.
-      if (tokens.isCovered) return { value: await session.lend(work, signal, total) };
-      const before = tokens.max;
-      session.connection.exec("SAVEPOINT hapax_work");
-      try {
-        return { value: await session.lend(work, signal, total) };
-      } catch (error) {
-        failure = { error };
-        if (tokens.max === before) throw error;
-        session.connection.exec("ROLLBACK TO hapax_work");
-        tokens.coming = undefined;
-        raise(session, tokens.max);
-        return failure;
-      }
+      return tokens.isCovered
+        ? session.lend(work, over)
+        : workSaved(session, tokens, work, over, kept);
     }, ending(tokens));
-    if ("value" in end) return end.value;
-    throw end.error;
+    if (kept.failure === undefined) return result as T;
   } catch (error) {
     // What went wrong first is what the caller wants to know, also if the tokens could not be kept.
-    throw failure === undefined ? error : failure.error;
+    throw kept.failure === undefined ? error : kept.failure.error;
+  }
+  throw kept.failure.error;
+}
+
+/** What went wrong in a transaction that is committed all the same, for its tokens. */
+interface Kept {
+  failure: { readonly error: unknown } | undefined;
+}
+
+async function workSaved<T, Connection extends SqliteConnection>(
+  session: SqliteSession<Connection>,
+  tokens: Tokens,
+  work: (tx: Connection) => T | Promise<T>,
+  over: Stopper | undefined,
+  kept: Kept,
+): Promise<T | undefined> {
+  const before = tokens.max;
+  session.connection.exec("SAVEPOINT hapax_work");
+  try {
+    return await session.lend(work, over);
+  } catch (error) {
+    kept.failure = { error };
+    if (tokens.max === before) throw error;
+    session.connection.exec("ROLLBACK TO hapax_work");
+    tokens.coming = undefined;
+    raise(session, tokens.max);
+    return undefined;
   }
 }
 

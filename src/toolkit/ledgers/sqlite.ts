@@ -14,7 +14,7 @@ import {
   type SqliteConnection,
   type SqliteSession,
 } from "../databases/sqlite.ts";
-import type { Entries, Ledger } from "./ledger.ts";
+import type { Ledger } from "./ledger.ts";
 import type { OutboxLog } from "../outbox/log.ts";
 import { integerOf, textOf } from "./entry-statements.ts";
 import { pendingSteps } from "./migrations.ts";
@@ -93,18 +93,13 @@ function ledgerOf<Connection extends SqliteConnection>(
       else joined.run(() => migrate(session));
     },
     transaction: async (work, signal) =>
-      joined === undefined ? keepingTokens(session, work, signal) : work(joined.tx),
-    ...(joined === undefined ? { lockedTransaction: sqliteLocked(session, entriesIn) } : {}),
+      joined === undefined ? keepingTokens(session, work, signal && { signal }) : work(joined.tx),
+    ...(joined === undefined ? { lockedTransaction: sqliteLocked(session) } : {}),
     in: (tx) => {
       const { session: own, run } = joinSqlite(tx);
       return ledgerOf(own, { tx, run });
     },
   };
-}
-
-function entriesIn(tx: SqliteConnection): Entries {
-  const { session, run } = joinSqlite(tx);
-  return sqliteEntries(session, run);
 }
 
 /** LG7: in a transaction for writing, of which there is one at a time. */

@@ -13,19 +13,12 @@ import { onAbort, unlessAborted } from "../../base/aborts.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint, hasFailpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
-import type { Entry, Ledger, Locked, LockedEnd } from "../ledgers/ledger.ts";
+import type { Entry, EntryWrite, Ledger, Locked, LockedEnd } from "../ledgers/ledger.ts";
+import { exhausted, fail, leave, settle, unknownOutcome } from "./attempt-end.ts";
 import { acquire, type Claim, UNSEEN } from "./claiming.ts";
 import { TAKEN_MAX } from "./limits.ts";
-import {
-  acquiredBy,
-  type AcquiredLock,
-  endedOf,
-  findEnded,
-  inLockedTransaction,
-  mayLock,
-} from "./locking.ts";
+import { acquiredBy, type AcquiredLock, endedOf, inLockedTransaction, mayLock } from "./locking.ts";
 import { growingPauses } from "./pauses.ts";
-import { encodeFailure } from "./result.ts";
 import type { Bytes, Encodable, JobWork, OnceJob } from "./options.ts";
 
 /** The end of the work, by this attempt or by another one. */
@@ -184,32 +177,26 @@ async function attemptLocked<Tx>(
   if (known !== undefined) return outcomeOf(endedOf(known, job.terms) ?? { kind: "claims first" });
   const over = new AbortController();
   let claim: Claim<Tx> | undefined;
-  let thrown: { readonly error: unknown } | undefined;
-  let ended: Ended | undefined;
+  const marks: Marks = { thrown: undefined, ended: undefined };
   let startedMs = 0;
-  const inside = async (tx: Tx, locked: Locked): Promise<LockedEnd<LockedOutcome>> => {
+  const inside = (tx: Tx, locked: Locked): LockedEnds | Promise<LockedEnds> => {
     const { place, terms, tools } = job;
     const acquired = acquiredBy(locked, ledger, place, terms, tools, over, startedMs);
     if (acquired.kind !== "locked") return { value: outcomeOf(acquired), entry: undefined };
     const held = acquired.claim;
     claim = held;
-    if (hasFailpoint()) await failpoint("once.claimed");
-    // Those who wait for it would go on inside this transaction.
-    if (ledger.supports.absorbsResumed !== true) onClaimed();
-    const data = await workInside(tx, held, job, work, (error) => {
-      thrown = { error };
-    });
-    const entry = held.end(data);
-    if (entry === undefined) await held.complete(ledger.in(tx), "done", data);
-    await failpoint("once.completed");
-    ended = endedBy(held, data);
-    return { value: ended, entry };
+    const begin = (): LockedEnds | Promise<LockedEnds> => {
+      // Those who wait for it would go on inside this transaction.
+      if (ledger.supports.absorbsResumed !== true) onClaimed();
+      return workLocked(ledger, tx, held, job, work, marks);
+    };
+    return hasFailpoint() ? Promise.resolve(failpoint("once.claimed")).then(begin) : begin();
   };
   const onLock = (): void => {
     startedMs = job.tools.clock.steadyMs();
   };
   try {
-    const end = await inLockedTransaction(ledger, job.place, inside, onLock, over.signal);
+    const end = await inLockedTransaction(ledger, job.place, inside, onLock, over);
     // Another one had ended between the look at the entry and the lock. The entry says what to do.
     if (end === "late") {
       job.tools.meter.add("fenced_total", 1, { primitive: "once" });
@@ -221,12 +208,12 @@ async function attemptLocked<Tx>(
         );
       return "taken";
     }
-    if (ended !== undefined) await failpoint("once.committed");
+    if (marks.ended !== undefined) await failpoint("once.committed");
     return end.value;
   } catch (error) {
     if (claim === undefined) throw error;
-    if (thrown !== undefined) return await fail(ledger, claim, job, thrown.error);
-    if (ended !== undefined) return await settle(ledger, claim, job, ended, error);
+    if (marks.thrown !== undefined) return await fail(ledger, claim, job, marks.thrown.error);
+    if (marks.ended !== undefined) return await settle(ledger, claim, job, marks.ended, error);
     if (claim.isLate) return "taken";
     const held = claim;
     await leave(() => held.release());
@@ -236,7 +223,45 @@ async function attemptLocked<Tx>(
   }
 }
 
-type LockedOutcome = AttemptOutcome | "claims first";
+/** How far the work of a lock came: what it has thrown, and its end if that only waits for its commit. */
+interface Marks {
+  thrown: { readonly error: unknown } | undefined;
+  ended: Ended | undefined;
+}
+
+/** Does the work of a lock, and says what its place gets. Answers at once if the work does. */
+function workLocked<Tx>(
+  ledger: Ledger<Tx>,
+  tx: Tx,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "transaction">,
+  marks: Marks,
+): LockedEnds | Promise<LockedEnds> {
+  const end = (data: Bytes): LockedEnds | Promise<LockedEnds> => {
+    const entry = claim.end(data);
+    const value = endedBy(claim, data);
+    if (entry === undefined || hasFailpoint()) return endLater(data, value, entry);
+    marks.ended = value;
+    return { value, entry };
+  };
+  const endLater = async (
+    data: Bytes,
+    value: Ended,
+    entry: EntryWrite | undefined,
+  ): Promise<LockedEnds> => {
+    if (entry === undefined) await claim.complete(ledger.in(tx), "done", data);
+    await failpoint("once.completed");
+    marks.ended = value;
+    return { value, entry };
+  };
+  const data = workInside(tx, claim, job, work, (error) => {
+    marks.thrown = { error };
+  });
+  return data instanceof Promise ? data.then(end) : end(data);
+}
+
+type LockedEnds = LockedEnd<AttemptOutcome | "claims first">;
 
 function outcomeOf<Tx>(
   acquired: Exclude<AcquiredLock<Tx>, { readonly kind: "locked" }>,
@@ -246,19 +271,64 @@ function outcomeOf<Tx>(
   return kind === "done" ? endedBefore(entry) : { kind, entry };
 }
 
-/** Does the work in its transaction. `onThrown` gets what the work has thrown. */
-async function workInside<Tx>(
+/**
+ * Does the work in its transaction. `onThrown` gets what the work has thrown. Answers at once if the work does, and makes a signal
+ * only if the work asks for it.
+ */
+function workInside<Tx>(
+  tx: Tx,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "transaction">,
+  onThrown: (error: unknown) => void,
+): Bytes | Promise<Bytes> {
+  // The transaction of a lock ends with its claim. Work without one, or with a signal of its caller, is watched.
+  if (!claim.isLock || job.signal !== undefined || hasFailpoint())
+    return workHeeding(tx, claim, job, work, onThrown);
+  const { token, attempts: attempt } = claim;
+  try {
+    const result = work.run({
+      tx,
+      token,
+      attempt,
+      get signal() {
+        return claim.signal;
+      },
+    });
+    if (!(result instanceof Promise)) return result();
+    claim.start();
+    return encodedLater(result, onThrown);
+  } catch (error) {
+    onThrown(error);
+    throw error;
+  }
+}
+
+async function encodedLater(
+  working: Promise<Encodable>,
+  onThrown: (error: unknown) => void,
+): Promise<Bytes> {
+  try {
+    return (await working)();
+  } catch (error) {
+    onThrown(error);
+    throw error;
+  }
+}
+
+async function workHeeding<Tx>(
   tx: Tx,
   claim: Claim<Tx>,
   job: OnceJob<Tx>,
   work: Worked<Tx, "transaction">,
   onThrown: (error: unknown) => void,
 ): Promise<Bytes> {
+  if (claim.isLock) claim.start();
   if (hasFailpoint()) await failpoint("once.began");
   let data: Bytes;
   try {
     const { token, attempts: attempt } = claim;
-    const result = await heeding(claim, job, (heard) =>
+    const result = await heeding(claim, job, async (heard) =>
       work.run({ tx, signal: heard, token, attempt }),
     );
     data = result();
@@ -281,7 +351,9 @@ async function workJoined<Tx>(
   return await ledger.transaction(async (tx) => {
     await failpoint("once.began");
     const { token, attempts: attempt } = claim;
-    const result = await heeding(claim, job, (signal) => work.run({ tx, signal, token, attempt }));
+    const result = await heeding(claim, job, async (signal) =>
+      work.run({ tx, signal, token, attempt }),
+    );
     const data = result();
     await failpoint("once.worked");
     await claim.complete(ledger, "done", data);
@@ -373,110 +445,4 @@ async function completeElsewhere<Tx>(
     const entry = await ledger.entries.find(claim.place);
     if (entry?.state !== "done" || entry.token !== claim.token) throw error;
   }
-}
-
-/** The commit got no answer. The entry stays locked until that transaction is committed or rolled back. */
-async function settle<Tx>(
-  ledger: Ledger<Tx>,
-  claim: Claim<Tx>,
-  job: OnceJob<Tx>,
-  ended: Ended,
-  error: unknown,
-): Promise<Ended> {
-  const entry = await lookUp(ledger, job, error);
-  if (entry?.token === claim.token && entry.state === "done") return ended;
-  // CK7: without an entry, a claim that was only a lock has ended without a commit.
-  const isUndone = entry === undefined && claim.isLock;
-  if (isUndone || (entry?.token === claim.token && entry.state === "running")) {
-    // A COMMIT that the database refuses is a failure of the work. A COMMIT that it could not do is not.
-    if (isRefusal(error)) return await fail(ledger, claim, job, error);
-    await leave(() => claim.release());
-    throw error;
-  }
-  if (entry === undefined) throw unknownOutcome(job, error);
-  const message = `another attempt has taken the work; ${job.where}`;
-  throw new HapaxError("lease_lost", message, { cause: error });
-}
-
-/** Deferred constraints, and errors that a trigger raises: SQLSTATE classes 23, 44 and P0. SQLite only has a message. */
-function isRefusal(error: unknown): boolean {
-  const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
-  return (
-    (typeof code === "string" && /^(?:23|44|P0)[0-9A-Z]{3}$/.test(code)) ||
-    (typeof message === "string" && /constraint failed/i.test(message))
-  );
-}
-
-/** Reads the entry in a transaction. Tries for the length of a lease. */
-async function lookUp<Tx>(
-  ledger: Ledger<Tx>,
-  job: OnceJob<Tx>,
-  cause: unknown,
-): Promise<Entry | undefined> {
-  const over = new AbortController();
-  const cancel = job.clock.after(job.terms.leaseMs, () => {
-    over.abort(unknownOutcome(job, cause));
-  });
-  const nextMs = growingPauses(job.tools.random);
-  const reading = async (): Promise<Entry | undefined> => {
-    for (;;) {
-      try {
-        const entry = await ledger.transaction((tx) => findEnded(ledger.in(tx), job.place));
-        if (entry !== "open") return entry;
-      } catch {
-        // The database is not back yet. If it does not come back in time, the caller gets `cause`.
-      }
-      await pause(job.clock, nextMs(), over.signal);
-    }
-  };
-  const given = new Promise<never>((_, reject) => {
-    over.signal.addEventListener("abort", () => {
-      reject(over.signal.reason as Error);
-    });
-  });
-  try {
-    return await Promise.race([reading(), given]);
-  } finally {
-    cancel();
-  }
-}
-
-/** Releases, keeps or forgets the key after work that threw. Always throws the error, and only to this caller. */
-async function fail<Tx>(
-  ledger: Ledger<Tx>,
-  claim: Claim<Tx>,
-  job: OnceJob<Tx>,
-  error: unknown,
-): Promise<never> {
-  job.tools.meter.add("failures_total", 1, { primitive: "once" });
-  // Work that was stopped has not failed.
-  const isStopped = job.signal?.aborted === true || claim.signal.aborted;
-  const policy = isStopped && job.onFailure === "remember" ? "retry" : job.onFailure;
-  await leave(() => {
-    if (policy === "remember") return claim.complete(ledger, "failed", encodeFailure(error));
-    if (policy === "forget") return claim.forget();
-    // Work that threw may still have had its effect.
-    return job.work.effect === "probed" ? claim.abandon() : claim.release();
-  });
-  throw error;
-}
-
-/** Tries to tidy up. If that fails, the lease ends by itself, and the caller gets the error that led here. */
-async function leave(work: () => Promise<void>): Promise<void> {
-  try {
-    await work();
-  } catch {
-    // The claim is lost, or the database is gone: the lease ends by itself in both cases.
-  }
-}
-
-export function unknownOutcome<Tx>(job: OnceJob<Tx>, cause: unknown): HapaxError {
-  job.tools.meter.add("unknown_total", 1, { primitive: "once" });
-  const message = `it is unknown whether the work had its effect; ${job.where}`;
-  return new HapaxError("outcome_unknown", message, { cause });
-}
-
-export function exhausted<Tx>(job: OnceJob<Tx>, attempts: number): HapaxError {
-  const message = `begun as often as allowed; attempts=${attempts} ${job.where}`;
-  return new HapaxError("attempts_exhausted", message);
 }

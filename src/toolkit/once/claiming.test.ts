@@ -3,7 +3,8 @@ import { isHapaxError } from "../../base/errors.ts";
 import type { Ledger, Place } from "../ledgers/ledger.ts";
 import { memoryLedger } from "../ledgers/memory.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
-import { acquire, type Claim, type ClaimTerms, resolveTools } from "./claiming.ts";
+import { acquire, type Claim, type ClaimTerms } from "./claiming.ts";
+import { resolveTools } from "./tools.ts";
 
 const PLACE: Place = { kind: "once", scope: "s", key: "k" };
 const TERMS: ClaimTerms = {

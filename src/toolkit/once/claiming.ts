@@ -14,31 +14,13 @@
  *        has no entry, belongs to a process that stands still: others may take its work over, and its end is refused.
  */
 
-import { type Clock, systemClock } from "../../base/clock.ts";
 import { type ClaimDecision, type ClaimRequest, decideClaim } from "../rules/claim.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
 import type { Entry, EntryWrite, Expected, Ledger, Place } from "../ledgers/ledger.ts";
-import { type Meter, noMeter } from "../meters/meter.ts";
-import { type Random, systemRandom } from "../../base/random.ts";
+import type { Meter } from "../meters/meter.ts";
 import { LOCK_MS_MAX, UNWRITTEN_MS } from "./limits.ts";
-
-/** Clock, randomness and metrics of a primitive. All have defaults; tests replace the clock and the randomness. */
-export interface Tools {
-  readonly clock?: Clock;
-  readonly random?: Random;
-  readonly meter?: Meter;
-}
-
-export interface ResolvedTools {
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly meter: Meter;
-}
-
-export function resolveTools({ clock, random, meter }: Tools): ResolvedTools {
-  return { clock: clock ?? systemClock, random: random ?? systemRandom, meter: meter ?? noMeter };
-}
+import type { ResolvedTools } from "./tools.ts";
 
 export interface ClaimTerms extends ClaimRequest {
   readonly leaseMs: number;
@@ -215,6 +197,8 @@ export class Claim<Tx> implements ClaimFacts {
   #cancelWork: () => void = () => undefined;
   #cancelRenewal: () => void = () => undefined;
   #cancelDeadline: () => void = () => undefined;
+  /** Why the claim is lost: the reason of its signal. To ask the signal would make it. */
+  #loss: HapaxError | undefined;
   #isOver = false;
   #pauses = 0;
   /** CK7: false while the claim is only a lock. */
@@ -243,9 +227,14 @@ export class Claim<Tx> implements ClaimFacts {
     this.isLock = lock !== undefined;
     this.#isWritten = !this.isLock;
     this.#deadlineMs = startedMs + (this.isLock ? LOCK_MS_MAX : terms.leaseMs) * (1 - MARGIN);
-    if (terms.workMsMax !== undefined) this.#limit(terms.workMsMax);
     // CK4: nothing says how long the transactions in front of it take.
     if (ledger.supports.isExclusive && terms.effect === "transaction") this.#pauses = 1;
+    if (!this.isLock) this.start();
+  }
+
+  /** Begins to renew the claim, and to watch its time. Of a lock: call it when its work awaits, since what does not is over soon. */
+  start(): void {
+    if (this.#terms.workMsMax !== undefined) this.#limit(this.#terms.workMsMax);
     if (this.#isResting()) return;
     this.#renewLater();
     this.#watch();
@@ -254,6 +243,11 @@ export class Claim<Tx> implements ClaimFacts {
   /** CK2: aborts when another attempt has the claim, or may soon have it. Its reason is `lease_lost`. */
   get signal(): AbortSignal {
     return this.#lost.signal;
+  }
+
+  /** Whether `signal` has aborted. */
+  get isLost(): boolean {
+    return this.#loss !== undefined;
   }
 
   /** CK5: aborts when the work has taken too long; `signal` does so too. */
@@ -274,7 +268,7 @@ export class Claim<Tx> implements ClaimFacts {
   /** CK2: throws the signal's reason if the claim is lost. Reads the clock: after a pause of the process timers are late. */
   requireHeld(): void {
     if (!this.#isResting() && this.#tools.clock.steadyMs() >= this.#deadlineMs) this.#lose();
-    this.signal.throwIfAborted();
+    if (this.#loss !== undefined) throw this.#loss;
   }
 
   /** Keeps the progress so far, under the token. Inside a transaction, pass `ledger.in(tx)`. */
@@ -485,6 +479,7 @@ export class Claim<Tx> implements ClaimFacts {
     this.stop();
     const { kind, scope, key } = this.place;
     const error = new HapaxError("lease_lost", `${why}; kind=${kind} scope=${scope} key=${key}`);
+    this.#loss ??= error;
     this.#lost.abort(error);
     return error;
   }

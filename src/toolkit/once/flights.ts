@@ -32,37 +32,57 @@ export function startFlight<Tx>(
 ): Flight {
   let all = flights.get(ledger);
   if (all === undefined) flights.set(ledger, (all = new Map<string, Flight>()));
-  const id = idOf(place);
-  const under = all;
-  let isClaimed = false;
-  let onClaimed: () => void = () => undefined;
-  const claimed = new Promise<void>((resolve) => {
-    onClaimed = resolve;
-  });
-  const run = async (): Promise<AttemptOutcome> => {
+  return new OwnFlight(all, idOf(place), fingerprint, attempt);
+}
+
+class OwnFlight implements Flight {
+  readonly fingerprint: string | undefined;
+  readonly outcome: Promise<AttemptOutcome>;
+  isClaimed = false;
+  /** Made when it is asked for: few calls have other content. */
+  #claimed: Promise<void> | undefined;
+  #onClaimed: () => void = () => undefined;
+  #isOver = false;
+
+  constructor(
+    all: Map<string, Flight>,
+    id: string,
+    fingerprint: string | undefined,
+    attempt: (onClaimed: () => void) => Promise<AttemptOutcome>,
+  ) {
+    this.fingerprint = fingerprint;
+    all.set(id, this);
+    this.outcome = this.#run(all, id, attempt);
+  }
+
+  get claimed(): Promise<void> {
+    this.#claimed ??= new Promise((resolve) => {
+      this.#onClaimed = resolve;
+      if (this.isClaimed || this.#isOver) resolve();
+    });
+    return this.#claimed;
+  }
+
+  async #run(
+    all: Map<string, Flight>,
+    id: string,
+    attempt: (onClaimed: () => void) => Promise<AttemptOutcome>,
+  ): Promise<AttemptOutcome> {
+    // In the next turn: `flightAt` finds the flight, with its outcome, before the attempt can end.
+    await Promise.resolve();
     try {
       return await attempt(() => {
-        isClaimed = true;
-        onClaimed();
+        this.isClaimed = true;
+        this.#onClaimed();
       });
     } finally {
-      under.delete(id);
-      onClaimed();
+      all.delete(id);
+      this.#isOver = true;
+      this.#onClaimed();
     }
-  };
-  const flight: Flight = {
-    fingerprint,
-    // It begins in the next turn, so that `flightAt` finds the flight before it can end.
-    outcome: Promise.resolve().then(run),
-    claimed,
-    get isClaimed() {
-      return isClaimed;
-    },
-  };
-  under.set(id, flight);
-  return flight;
+  }
 }
 
 function idOf({ scope, key }: Place): string {
-  return JSON.stringify([scope, key]);
+  return `${scope.length} ${scope} ${key}`;
 }

@@ -17,7 +17,7 @@ import { pause } from "../../base/pause.ts";
 import type { Entries, EntryWrite, Ledger, Place } from "../ledgers/ledger.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check } from "./check.ts";
-import { type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
+import { type ResolvedTools, resolveTools, type Tools } from "./tools.ts";
 import {
   LEASE_MS_DEFAULT,
   LEASE_MS_MAX,

@@ -15,7 +15,8 @@ import { pause } from "../../base/pause.ts";
 import type { Ledger, Place } from "../ledgers/ledger.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check, requireJoined } from "./check.ts";
-import { acquire, type Acquired, type Claim, resolveTools, type Tools } from "./claiming.ts";
+import { acquire, type Acquired, type Claim } from "./claiming.ts";
+import { resolveTools, type Tools } from "./tools.ts";
 import * as limits from "./limits.ts";
 import { growingPauses } from "./pauses.ts";
 

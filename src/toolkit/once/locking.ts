@@ -4,10 +4,12 @@
  * does no harm: of two that work at once, the second cannot write its end.
  */
 
+import type { Stopper } from "../../base/aborts.ts";
 import { pause } from "../../base/pause.ts";
 import { decideClaim } from "../rules/claim.ts";
 import type { Entry, Ledger, Locked, LockedEnd, Place } from "../ledgers/ledger.ts";
-import { Claim, type ClaimTerms, type ResolvedTools, UNSEEN } from "./claiming.ts";
+import { Claim, type ClaimTerms, UNSEEN } from "./claiming.ts";
+import type { ResolvedTools } from "./tools.ts";
 import { LOCK_MS_MAX } from "./limits.ts";
 import { growingPauses } from "./pauses.ts";
 
@@ -26,12 +28,12 @@ export function mayLock<Tx>({ entries, isJoined }: Ledger<Tx>, terms: ClaimTerms
 export async function inLockedTransaction<Tx, T>(
   ledger: Ledger<Tx>,
   place: Place,
-  work: (tx: Tx, locked: Locked) => Promise<LockedEnd<T>>,
+  work: (tx: Tx, locked: Locked) => LockedEnd<T> | Promise<LockedEnd<T>>,
   onLock: () => void,
-  signal: AbortSignal,
+  over: Stopper,
 ): Promise<LockedEnd<T> | "late"> {
   if (ledger.lockedTransaction !== undefined)
-    return await ledger.lockedTransaction(place, work, onLock, signal);
+    return await ledger.lockedTransaction(place, work, onLock, over);
   let isLate = false;
   try {
     return await ledger.transaction(async (tx) => {
@@ -42,7 +44,7 @@ export async function inLockedTransaction<Tx, T>(
       if ((await entries.put(place, { kind: "absent" }, end.entry)) !== undefined) return end;
       isLate = true;
       throw new Error("another one has made the entry");
-    }, signal);
+    }, over.signal);
   } catch (error) {
     if (isLate) return "late";
     throw error;
@@ -63,10 +65,12 @@ export async function acquireLocked<Tx>(
 ): Promise<AcquiredLock<Tx>> {
   const startedMs = tools.clock.steadyMs();
   const locked = (await inside.entries.lock?.(place)) ?? { kind: "stale" };
-  return acquiredBy(locked, ledger, place, terms, tools, over, startedMs);
+  const acquired = acquiredBy(locked, ledger, place, terms, tools, over, startedMs);
+  if (acquired.kind === "locked") acquired.claim.start();
+  return acquired;
 }
 
-/** Says what a lock means for the claim. `startedMs` is when it was asked for. */
+/** Says what a lock means for the claim, which the caller has to start. `startedMs` is when it was asked for. */
 export function acquiredBy<Tx>(
   locked: Locked,
   ledger: Ledger<Tx>,

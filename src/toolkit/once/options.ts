@@ -4,7 +4,8 @@ import { type Clock, waitingClock } from "../../base/clock.ts";
 import type { Place } from "../ledgers/ledger.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check } from "./check.ts";
-import { type ClaimTerms, type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
+import type { ClaimTerms } from "./claiming.ts";
+import { type ResolvedTools, resolveTools, type Tools } from "./tools.ts";
 import * as limits from "./limits.ts";
 import { remoteKey } from "./remote-key.ts";
 import { encodeResult, jsonCodec, type ResultCodec } from "./result.ts";
@@ -115,7 +116,8 @@ export type Bytes = Uint8Array | undefined;
 export type JobWork<Tx> =
   | {
       readonly effect: "transaction";
-      readonly run: (context: OnceTransactionContext<Tx>) => Promise<Encodable>;
+      /** Answers at once if the work does. */
+      readonly run: (context: OnceTransactionContext<Tx>) => Encodable | Promise<Encodable>;
     }
   | {
       readonly effect: "repeatable";
@@ -220,12 +222,19 @@ function workOf<Tx, T>(
   place: Place,
   encodable: (result: T) => Encodable,
 ): JobWork<Tx> {
-  const run = async (context: unknown): Promise<Encodable> =>
-    // The overloads of processOnce pair the work with its options.
-    encodable(await (fn as (context: unknown) => T | Promise<T>)(context));
+  // The overloads of processOnce pair the work with its options.
+  const begin = fn as (context: unknown) => T | Promise<T>;
+  const run = async (context: unknown): Promise<Encodable> => encodable(await begin(context));
   const key = (): Promise<string> => remoteKey([place.scope, place.key]);
   if (options.effect === "repeatable") return { effect: "repeatable", key, run };
-  if (options.effect !== "probed") return { effect: "transaction", run };
+  if (options.effect !== "probed")
+    return {
+      effect: "transaction",
+      run(context) {
+        const result = begin(context);
+        return isAwaited(result) ? Promise.resolve(result).then(encodable) : encodable(result);
+      },
+    };
   const { reconcile } = options;
   return {
     effect: "probed",
@@ -236,4 +245,9 @@ function workOf<Tx, T>(
       return answer.kind === "done" ? { kind: "done", result: encodable(answer.result) } : answer;
     },
   };
+}
+
+/** Whether `await` would wait for it: a promise, or the query of a builder. */
+function isAwaited<T>(result: T | Promise<T>): result is Promise<T> {
+  return typeof (result as { readonly then?: unknown } | undefined)?.then === "function";
 }

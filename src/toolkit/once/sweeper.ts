@@ -11,7 +11,7 @@ import { HapaxError } from "../../base/errors.ts";
 import { pause } from "../../base/pause.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { Check } from "./check.ts";
-import { resolveTools, type Tools } from "./claiming.ts";
+import { resolveTools, type Tools } from "./tools.ts";
 import { SWEEP_BATCH_DEFAULT, SWEEP_BATCH_MAX } from "./limits.ts";
 
 /** Options of a sweeper. All are optional. */

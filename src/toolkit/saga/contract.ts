@@ -1,6 +1,6 @@
 /** What can be done with sagas: the face of sagas.ts. */
 
-import type { Tools } from "../once/claiming.ts";
+import type { Tools } from "../once/tools.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import type { Saga } from "./definition.ts";
 import type { SagaActor, SagaFilter } from "./operating.ts";

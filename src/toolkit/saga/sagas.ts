@@ -16,7 +16,7 @@ import { rest } from "../../base/pause.ts";
 import { Turns } from "../../base/turns.ts";
 import type { Ledger, Place, PlacedEntry } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
-import { resolveTools } from "../once/claiming.ts";
+import { resolveTools } from "../once/tools.ts";
 import * as onceLimits from "../once/limits.ts";
 import { growingPauses } from "../once/pauses.ts";
 import { canonicalText } from "../rules/canonical-json.ts";
