@@ -1,10 +1,11 @@
 /**
  * `node bench/access.mjs [--starts 8] [--rounds 5] [--seconds 0.3] [--connections 64] [--least 0.95] [--only memory]`: what a
- * credential on every append costs. Six servers run at once and take turns: two get plain requests; two do not ask for a credential
- * and get an API key or a token of a provider (JWT, RS256) all the same; two ask for it. So it shows apart what it costs to carry the
- * bytes, which no server can save, and what it costs to look at them, which is ours. A round compares servers of the same time; of
- * the ratios of all rounds the median counts. The ratio of the second is the noise of the machine. Servers start anew again and again,
- * since two processes of one program can differ by a fifth.
+ * credential on every append costs. One process has three servers: one asks for nothing, one for an API key, one for a token of a
+ * provider (JWT, RS256). They take turns. The first gets plain requests, twice, and requests with a key or a token that it does not
+ * ask for: so it shows apart what it costs to carry the bytes, which no server can save, and what it costs to look at them, which is
+ * ours. A round compares turns of the same time; of the ratios of all rounds the median counts. The ratio of the second plain turn
+ * is the noise of the machine. The servers share a process because two processes of one program can differ by a fifth; it starts
+ * anew again and again.
  */
 
 import { execFileSync } from "node:child_process";
@@ -37,7 +38,7 @@ function createKey(folder) {
     stdio: ["ignore", "pipe", "ignore"],
   });
   const authorization = `Bearer ${key.toString().trim()}`;
-  return { authorization, env: { BENCH_ACCESS: "key", BENCH_TOKENS_FILE: path } };
+  return { authorization, env: { BENCH_TOKENS_FILE: path } };
 }
 
 async function createToken() {
@@ -51,13 +52,14 @@ async function createToken() {
     .setAudience("bench")
     .setExpirationTime("1h")
     .sign(privateKey);
-  const env = { BENCH_ACCESS: "jwt", BENCH_JWKS: JSON.stringify({ keys: [jwk] }) };
-  return { authorization: `Bearer ${token}`, env: { ...env, BENCH_ISSUER: ISSUER } };
+  const env = { BENCH_JWKS: JSON.stringify({ keys: [jwk] }), BENCH_ISSUER: ISSUER };
+  return { authorization: `Bearer ${token}`, env };
 }
 
-async function measure(load, { server, authorization }, round, { connections, seconds }) {
-  const { port } = server;
-  const task = { port, paths: [`/v1/stream/round-${round}`], contentType: TYPE, authorization };
+async function measure(load, server, { name, at, authorization }, round, { connections, seconds }) {
+  const port = server.ports[at];
+  const paths = [`/v1/stream/${name.replaceAll(/\W/g, "-")}-${round}`];
+  const task = { port, paths, contentType: TYPE, authorization };
   await load.run({ task: "createStreams", ...task });
   const times = { warmMs: 200, measureMs: seconds * 1000 };
   const more = { body: "x".repeat(100), connections, producer: "p", ...times };
@@ -79,24 +81,22 @@ async function compareOn(kind, ways, folder, plan) {
 
 async function runRounds(kind, contenders, folder, plan) {
   const load = await startLoad();
+  let server;
   try {
-    for (const [at, contender] of contenders.entries()) {
-      const directory = join(folder, String(at));
-      mkdirSync(directory, { recursive: true });
-      const env = { ...process.env, ...contender.env };
-      contender.server = await startServer(kind, directory, { env });
-      await measure(load, contender, "warm-up", { ...plan, seconds: 2 });
-    }
+    mkdirSync(folder, { recursive: true });
+    const env = { ...process.env, ...plan.env, BENCH_ACCESS: "none,key,jwt" };
+    server = await startServer(kind, folder, { env });
+    for (const contender of contenders)
+      await measure(load, server, contender, "warm-up", { ...plan, seconds: 2 });
     for (let round = 0; round < plan.rounds; round += 1) {
       // Each is first, and last, as often as the others.
       const order = contenders.map((_, at) => contenders[(at + round) % contenders.length]);
-      for (const contender of order) {
-        contender.rounds.push(await measure(load, contender, round, plan));
-      }
+      for (const contender of order)
+        contender.rounds.push(await measure(load, server, contender, round, plan));
     }
   } finally {
     load.stop();
-    for (const { server } of contenders) await server?.stop();
+    await server?.stop();
   }
 }
 
@@ -153,13 +153,15 @@ await main(async () => {
     console.log(formatMachine(machineOf(folder)));
     console.log("durability  as the name says; fsync is before the answer");
     const [key, token] = [createKey(folder), await createToken()];
+    const [withKey, withToken] = [key, token].map(({ authorization }) => ({ authorization }));
+    plan.env = { ...key.env, ...token.env };
     const ways = {
-      plain: {},
-      "plain again": {},
-      "key, unasked": { authorization: key.authorization },
-      "API key": { ...key, sameAs: "key, unasked" },
-      "JWT, unasked": { authorization: token.authorization },
-      JWT: { ...token, sameAs: "JWT, unasked" },
+      plain: { at: "none" },
+      "plain again": { at: "none" },
+      "key, unasked": { ...withKey, at: "none" },
+      "API key": { ...withKey, at: "key", sameAs: "key, unasked" },
+      "JWT, unasked": { ...withToken, at: "none" },
+      JWT: { ...withToken, at: "jwt", sameAs: "JWT, unasked" },
     };
     let isMet = true;
     for (const [store, kind] of Object.entries(STORES)) {

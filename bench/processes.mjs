@@ -31,10 +31,11 @@ function start(file, args, options) {
 
 export async function startServer(kind, directory, options = {}) {
   const { child, next } = start("server.mjs", [kind, directory], options);
-  const { port } = await next("ready");
+  const { port, ports } = await next("ready");
   return {
     kind,
     port,
+    ports,
     pid: child.pid,
     async stats() {
       const answer = next("stats");

@@ -64,21 +64,34 @@ function parseJson(body) {
 }
 
 /** By the names of the package, which an earlier commit has too, in other folders. */
-async function openStore(durability) {
+async function openStore(durability, folder) {
   if (durability === undefined) {
     const { openMemoryStore } = await import("hapax/stores/memory");
     return openMemoryStore();
   }
   const { openFileStore } = await import("hapax/stores/file");
-  return openFileStore(directory, { durability });
+  return openFileStore(folder, { durability });
 }
 
-async function startHapax(durability) {
+/** For access.mjs: a server for each way, in one process, so that all run the same compiled code. */
+async function startAll(durability, ways) {
+  const servers = {};
+  for (const way of ways) servers[way] = await startHapax(durability, way, join(directory, way));
+  return {
+    port: 0,
+    ports: Object.fromEntries(Object.entries(servers).map(([way, { port }]) => [way, port])),
+    stats: () => ({}),
+    stop: () => Promise.all(Object.values(servers).map((server) => server.stop())),
+  };
+}
+
+async function startHapax(durability, way = process.env.BENCH_ACCESS, folder = directory) {
+  if (way?.includes(",")) return startAll(durability, way.split(","));
   const { startNodeServer } = await import("hapax/node");
-  const store = await openStore(durability);
+  const store = await openStore(durability, folder);
   // compare.mjs can leave it out, to compare with a commit that has none.
   const hasFastLane = process.env.BENCH_FAST_LANE !== "off";
-  const authorize = await authorizeBy(process.env.BENCH_ACCESS);
+  const authorize = await authorizeBy(way);
   const options = {
     port: 0,
     hasFastLane,
@@ -95,7 +108,7 @@ async function startHapax(durability) {
 
 /** For access.mjs, which sends the credential: by an API key of a file, or by a token of a provider. */
 async function authorizeBy(way) {
-  if (way === undefined) return undefined;
+  if (way === undefined || way === "none") return undefined;
   if (way === "jwt") {
     const { jwtAuthorize } = await import("hapax/server");
     const { BENCH_JWKS: jwks, BENCH_ISSUER: issuer } = process.env;
@@ -142,4 +155,4 @@ process.on("message", (message) => {
   }
 });
 process.on("disconnect", () => process.exit(0));
-process.send({ kind: "ready", port: running.port });
+process.send({ kind: "ready", port: running.port, ports: running.ports });

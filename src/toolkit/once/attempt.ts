@@ -19,7 +19,7 @@ import { acquire, type Claim, UNSEEN } from "./claiming.ts";
 import { TAKEN_MAX } from "./limits.ts";
 import { acquiredBy, type AcquiredLock, endedOf, inLockedTransaction, mayLock } from "./locking.ts";
 import { growingPauses } from "./pauses.ts";
-import type { Bytes, Encodable, JobWork, OnceJob } from "./options.ts";
+import type { Bytes, Encodable, JobWork, OnceJob, OnceTransactionContext } from "./options.ts";
 
 /** The end of the work, by this attempt or by another one. */
 export interface Ended {
@@ -285,22 +285,33 @@ function workInside<Tx>(
   // The transaction of a lock ends with its claim. Work without one, or with a signal of its caller, is watched.
   if (!claim.isLock || job.signal !== undefined || hasFailpoint())
     return workHeeding(tx, claim, job, work, onThrown);
-  const { token, attempts: attempt } = claim;
   try {
-    const result = work.run({
-      tx,
-      token,
-      attempt,
-      get signal() {
-        return claim.signal;
-      },
-    });
+    const result = work.run(new LockContext(tx, claim));
     if (!(result instanceof Promise)) return result();
     claim.start();
     return encodedLater(result, onThrown);
   } catch (error) {
     onThrown(error);
     throw error;
+  }
+}
+
+/** What the work of a lock is given. */
+class LockContext<Tx> implements OnceTransactionContext<Tx> {
+  readonly tx: Tx;
+  readonly token: number;
+  readonly attempt: number;
+  readonly #claim: Claim<Tx>;
+
+  constructor(tx: Tx, claim: Claim<Tx>) {
+    this.tx = tx;
+    this.token = claim.token;
+    this.attempt = claim.attempts;
+    this.#claim = claim;
+  }
+
+  get signal(): AbortSignal {
+    return this.#claim.signal;
   }
 }
 
