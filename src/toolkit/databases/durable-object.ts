@@ -12,7 +12,7 @@
 
 import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
-import { Line } from "./line.ts";
+import { TurnLine } from "./line.ts";
 import { Loan, loanOf, unlessEnded } from "./lending.ts";
 
 /** What a statement answers. */
@@ -53,7 +53,7 @@ interface Open {
 /** The turns and transactions of one storage, in one life of its object. */
 export class ObjectSession<Storage extends ObjectStorage> {
   readonly storage: Storage;
-  readonly #line = new Line(TURN_MS);
+  readonly #line = new TurnLine(TURN_MS);
   #open: Open | undefined;
 
   private constructor(storage: Storage) {

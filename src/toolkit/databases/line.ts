@@ -9,7 +9,7 @@ import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 
 /** The turns of one connection. */
-export class Line {
+export class TurnLine {
   /** How long one turn may last before those who wait for it give up. */
   readonly #turnMs: number;
   /** The end of the last turn. */

@@ -12,7 +12,7 @@
 import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Stopper } from "../../base/aborts.ts";
-import { Line } from "./line.ts";
+import { TurnLine } from "./line.ts";
 import { type Loan, loanOf, unlessEnded } from "./lending.ts";
 import { type Counted, lendConnection } from "./sqlite-lending.ts";
 
@@ -47,7 +47,7 @@ const BUSY_MS_MAX = 10_000;
 const TURN_MS = 60_000;
 
 /** Of each connection: two ledgers over one connection wait for each other. */
-const lines = new WeakMap<SqliteConnection, Line>();
+const lines = new WeakMap<SqliteConnection, TurnLine>();
 
 const sessions = new WeakMap<SqliteConnection, SqliteSession<SqliteConnection>>();
 
@@ -222,10 +222,10 @@ export class SqliteSession<Connection extends SqliteConnection> {
   }
 }
 
-function lineOf(connection: SqliteConnection): Line {
+function lineOf(connection: SqliteConnection): TurnLine {
   let line = lines.get(connection);
   if (line === undefined) {
-    line = new Line(TURN_MS);
+    line = new TurnLine(TURN_MS);
     lines.set(connection, line);
   }
   return line;

@@ -25,7 +25,7 @@ import type {
   Place,
 } from "./ledger.ts";
 import { pendingSteps } from "./migrations.ts";
-import { addEvents, createSqlOutbox } from "./sqlite-outbox.ts";
+import { insertEvents, createSqlOutbox } from "./sqlite-outbox.ts";
 import { SQLITE_APPLIED, SQLITE_APPLY, SQLITE_MIGRATIONS_TABLE } from "./sqlite-schema.ts";
 
 /** Entries and events of an open transaction, without promises. */
@@ -144,7 +144,7 @@ function syncOf<Storage extends ObjectStorage>(
   return {
     find: (place) => run(() => entries.find(place)),
     put: (place, expected, write) => run(() => entries.put(place, expected, write)),
-    add: (events) => run(() => addEvents(eventsOf(session, entries), events)),
+    add: (events) => run(() => insertEvents(eventsOf(session, entries), events)),
   };
 }
 
@@ -152,7 +152,7 @@ function syncOf<Storage extends ObjectStorage>(
 function eventsOf<Storage extends ObjectStorage>(
   session: ObjectSession<Storage>,
   entries: ObjectEntries,
-): Parameters<typeof addEvents>[0] {
+): Parameters<typeof insertEvents>[0] {
   return {
     all: (sql, ...values) => session.rows(sql, ...values),
     nextId: () => entries.drawToken(),

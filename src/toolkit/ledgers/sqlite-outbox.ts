@@ -116,7 +116,7 @@ export function createSqlOutbox<Tx>(base: SqlOutboxBase<Tx>): LogOutbox<Tx> {
   return {
     way: "log",
     add: async (tx, events) => {
-      const ids = base.join(tx)(() => addEvents(base, events));
+      const ids = base.join(tx)(() => insertEvents(base, events));
       base.onAdded(() => {
         hints.count += 1;
         for (const wake of [...hints.waiting]) wake();
@@ -157,7 +157,7 @@ export function createSqlOutbox<Tx>(base: SqlOutboxBase<Tx>): LogOutbox<Tx> {
 }
 
 /** Adds events, in the open transaction. Returns their ids. */
-export function addEvents<Tx>(
+export function insertEvents<Tx>(
   { all, nextId, requireSize }: Pick<SqlOutboxBase<Tx>, "all" | "nextId" | "requireSize">,
   events: readonly NewOutboxEvent[],
 ): readonly string[] {
