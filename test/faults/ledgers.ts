@@ -182,8 +182,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "a failed transaction in PostgreSQL is reported as committed",
     guarantee: "G25",
     file: "src/toolkit/databases/postgres.ts",
-    find: "`${CHECK_MARK}; ${last",
-    replace: "`${last",
+    find: "`${last ?? CHECK_MARK}; COMMIT`",
+    replace: "last === undefined ? 'COMMIT' : `${last}; COMMIT`",
     caughtBy: {
       file: POSTGRES,
       test: "a transaction in which a statement failed is not told as committed",

@@ -119,6 +119,39 @@ export const onceFaults: readonly Fault[] = [
     },
   },
   {
+    name: "the end of a lock in PostgreSQL does not look for the mark",
+    guarantee: "G25",
+    file: "src/toolkit/ledgers/postgres-locks.ts",
+    find: "endingIf: `${IF_MARKED} = 1`,",
+    replace: 'endingIf: "",',
+    caughtBy: {
+      file: LOCKING,
+      test: "a connection that is used often keeps the statements of its locks prepared, and they do the same",
+    },
+  },
+  {
+    name: "a pool that forgets prepared statements is given them again",
+    guarantee: "G25",
+    file: "src/toolkit/databases/postgres-keeping.ts",
+    find: "if (isForgotten) this.#isOff = true;",
+    replace: "if (isForgotten) this.#isOff = false;",
+    caughtBy: {
+      file: LOCKING,
+      test: "a pool that forgets prepared statements, as poolers do, refuses one transaction before its work, and no call",
+    },
+  },
+  {
+    name: "a plan is kept though its table has grown",
+    guarantee: "G25",
+    file: "src/toolkit/databases/postgres-keeping.ts",
+    find: "nowMs - known.sinceMs >= KEEP_MS",
+    replace: "nowMs - known.sinceMs >= 1e9 * KEEP_MS",
+    caughtBy: {
+      file: "src/toolkit/databases/postgres-keeping.test.ts",
+      test: "plans are made again after ten seconds, and only if the connection is still used often",
+    },
+  },
+  {
     name: "a text that is sent with BEGIN has its backslashes as they are",
     guarantee: "G25",
     file: "src/toolkit/databases/quoting.ts",
@@ -155,8 +188,8 @@ export const onceFaults: readonly Fault[] = [
     name: "a lock that another has is taken for a free one",
     guarantee: "G25",
     file: "src/toolkit/ledgers/postgres-entries.ts",
-    find: "`pg_try_advisory_xact_lock(${lockIdOf(prefix, placeholder)})`",
-    replace: "`${lockIdOf(prefix, placeholder)} IS NOT NULL`",
+    find: "`pg_try_advisory_xact_lock(${lockIdOf(prefix, names)})`",
+    replace: "`${lockIdOf(prefix, names)} IS NOT NULL`",
     caughtBy: {
       file: "test/ledgers.test.ts",
       test: "PostgreSQL > with pg > LG11 of two open transactions one locks a place, and the other does not wait for it",

@@ -267,7 +267,7 @@ describe.skipIf(reason !== undefined)("one commit on PostgreSQL", () => {
     expect(texts.map((text) => text.split(/[\s;]/, 1)[0])).toEqual([
       "BEGIN", // With the lock behind it.
       "INSERT",
-      "SELECT", // The mark, with the entry and COMMIT behind it.
+      "INSERT", // The entry, which looks for the mark, with COMMIT behind it.
     ]);
     expect(await call()).toMatchObject({ result: "result", isDuplicate: true });
     expect(await count(identity.key)).toBe(1);
@@ -316,6 +316,96 @@ describe.skipIf(reason !== undefined)("one commit on PostgreSQL", () => {
         expect(entry?.fingerprint).toBe(text);
       }
     }
+  });
+
+  test("a connection that is used often keeps the statements of its locks prepared, and they do the same", async () => {
+    const ledger = postgresLedger(newPool({ max: 1 }));
+    const kept = async (tx: pg.PoolClient): Promise<number> => {
+      const { rows } = await tx.query("SELECT FROM pg_prepared_statements WHERE name ~ '^hapax_'");
+      return rows.length;
+    };
+    const counts = [];
+    for (let call = 0; call < 5; call += 1) {
+      const identity = fresh();
+      const work = async ({ tx }: { readonly tx: pg.PoolClient }) => {
+        await write(tx, identity.key);
+        return await kept(tx);
+      };
+      // The end of work with a fingerprint is another statement.
+      const fingerprint = `print of ${identity.key}`;
+      const options = call % 2 === 0 ? {} : { fingerprint };
+      const { result, isDuplicate } = await processOnce(ledger, identity, work, options);
+      counts.push(result);
+      expect(isDuplicate).toBe(false);
+      expect(await count(identity.key)).toBe(1);
+      expect(await ledger.entries.find({ kind: "once", ...identity })).toMatchObject({
+        ...{ state: "done", revision: 1, attempts: 1, leaseLeftMs: undefined },
+        keepLeftMs: expect.closeTo(86_400_000, -5),
+        fingerprint: call % 2 === 0 ? undefined : fingerprint,
+      });
+    }
+    expect(counts).toEqual([0, 0, 3, 3, 3]);
+    const identity = fresh();
+    const late = processOnce(ledger, identity, async ({ tx }) => {
+      await write(tx, identity.key);
+      const place = { kind: "once", ...identity };
+      await postgresLedger(server.pool).entries.put(place, { kind: "absent" }, THEIRS);
+    });
+    expect(await late).toMatchObject({ result: "theirs", isDuplicate: true });
+    const reset = fresh();
+    const lost = processOnce(ledger, reset, async ({ tx }) => {
+      await write(tx, reset.key);
+      await tx.query("RESET ALL");
+    });
+    await expect(lost).rejects.toMatchObject({ code: "invalid_request" });
+    expect([await count(identity.key), await count(reset.key)]).toEqual([0, 0]);
+  });
+
+  test("a pool that forgets prepared statements, as poolers do, refuses one transaction before its work, and no call", async () => {
+    const pool = newPool({ max: 1 });
+    let refused = 0;
+    const forgetful: PgPool<pg.PoolClient> = {
+      query: (text, values) => pool.query(text, values),
+      async connect() {
+        const client = await pool.connect();
+        await client.query("DEALLOCATE ALL");
+        const query = pg.Client.prototype.query.bind(client) as unknown as PgPool["query"];
+        const noting: PgPool["query"] = (text, values) =>
+          query(text, values).catch((error: unknown) => {
+            refused += 1;
+            throw error;
+          });
+        return Object.assign(client, { query: noting });
+      },
+    };
+    const ledger = postgresLedger<pg.PoolClient>(forgetful);
+    for (let call = 0; call < 8; call += 1) {
+      const identity = fresh();
+      let runs = 0;
+      const work = async ({ tx }: { readonly tx: pg.PoolClient }): Promise<void> => {
+        runs += 1;
+        await write(tx, identity.key);
+      };
+      expect(await processOnce(ledger, identity, work)).toMatchObject({ isDuplicate: false });
+      expect([runs, await count(identity.key)]).toEqual([1, 1]);
+    }
+    expect(refused).toBe(1);
+  });
+
+  test("work that drops all prepared statements gets the error, and nothing of it stays", async () => {
+    const ledger = postgresLedger(newPool({ max: 1 }));
+    const call = async (text: string): Promise<string> => {
+      const identity = fresh();
+      await processOnce(ledger, identity, async ({ tx }) => {
+        await write(tx, identity.key);
+        await tx.query(text);
+      });
+      return identity.key;
+    };
+    for (let number = 0; number < 3; number += 1) await call("SELECT 1");
+    await expect(call("DEALLOCATE ALL")).rejects.toMatchObject({ code: "26000" });
+    expect(await count(`key ${keys}`)).toBe(0);
+    expect(await count(await call("SELECT 1"))).toBe(1);
   });
 
   test("a request with a key is one commit too, and leaves nothing if it is refused", async () => {

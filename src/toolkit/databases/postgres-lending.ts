@@ -6,7 +6,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { Loan, refuseControl } from "./lending.ts";
+import { type Lending, Loan, refuseControl } from "./lending.ts";
 import type { PgClient, PostgresTransaction } from "./postgres.ts";
 
 /** Sets the mark. It is local to the transaction: PostgreSQL removes it at every end of the transaction. */
@@ -14,8 +14,11 @@ export const SET_MARK = "SET LOCAL hapax.transaction = 'open'";
 /** True in SQL if the transaction is still the one that the session began. */
 export const HAS_MARK = "current_setting('hapax.transaction', true) = 'open'";
 const LOST = "hapax: the transaction was ended by its work";
-/** Fails without the mark. */
-export const CHECK_MARK = `SELECT CAST(CASE WHEN ${HAS_MARK} THEN '1' ELSE '${LOST}' END AS integer) AS mark`;
+/** Sets the mark, as a part of another statement. */
+export const MARKS = "set_config('hapax.transaction', 'open', true)";
+/** 1 in SQL. Fails without the mark. */
+export const IF_MARKED = `CAST(CASE WHEN ${HAS_MARK} THEN '1' ELSE '${LOST}' END AS integer)`;
+export const CHECK_MARK = `SELECT ${IF_MARKED} AS mark`;
 
 /** Returns the error of work whose transaction is no longer the one that the ledger began. */
 export function splitTransaction(cause?: unknown): HapaxError {
@@ -42,35 +45,37 @@ const LISTENING: ReadonlySet<PropertyKey> = new Set([
   ...["listeners", "listenerCount", "setMaxListeners", "getMaxListeners"],
 ]);
 
-export function lendPgClient<Client extends PgClient>(client: Client): Loan<Client> {
-  return new Loan(client, {
-    isFree: (name) => LISTENING.has(name),
-    before(name, args) {
-      if (name === "release" || name === "end")
-        throw new HapaxError(
-          "invalid_request",
-          "the connection is given back when the work returns: do not release it",
-        );
-      const text = name === "query" ? textOf(args[0]) : undefined;
-      if (text !== undefined) refuseControl(text);
-    },
-    refuse(error, name, args) {
-      if (name !== "query") throw error;
-      const [query] = args;
-      if (isSubmittable(query)) {
-        queueMicrotask(() => {
-          tell(query, error);
-        });
-        return query;
-      }
-      const callback = args.at(-1);
-      if (typeof callback !== "function") return refused(error);
+const PG_LENDING: Lending = {
+  isFree: (name) => LISTENING.has(name),
+  before(name, args) {
+    if (name === "release" || name === "end")
+      throw new HapaxError(
+        "invalid_request",
+        "the connection is given back when the work returns: do not release it",
+      );
+    const text = name === "query" ? textOf(args[0]) : undefined;
+    if (text !== undefined) refuseControl(text);
+  },
+  refuse(error, name, args) {
+    if (name !== "query") throw error;
+    const [query] = args;
+    if (isSubmittable(query)) {
       queueMicrotask(() => {
-        callback(error);
+        tell(query, error);
       });
-      return undefined;
-    },
-  });
+      return query;
+    }
+    const callback = args.at(-1);
+    if (typeof callback !== "function") return refused(error);
+    queueMicrotask(() => {
+      callback(error);
+    });
+    return undefined;
+  },
+};
+
+export function lendPgClient<Client extends PgClient>(client: Client): Loan<Client> {
+  return new Loan(client, PG_LENDING);
 }
 
 /** A query, a cursor or a stream that the user has made. It reports its result itself, without a promise. */

@@ -16,6 +16,7 @@ import { HapaxError } from "../../base/errors.ts";
 import { lendBuilder } from "./builder-lending.ts";
 import { asError, loanOf, unlessEnded } from "./lending.ts";
 import { noteLost } from "./outage.ts";
+import type { KeptStatements } from "./postgres-keeping.ts";
 import {
   CHECK_MARK,
   explained,
@@ -89,9 +90,20 @@ export interface PostgresSession<Tx> {
   in(tx: Tx): Query;
 }
 
-/** A statement that is sent with BEGIN, and one that is sent with COMMIT. Both have their values in their text. */
-export type EnclosedTransaction<Tx> = <T extends { readonly last: string | undefined }>(
-  first: string,
+/** A statement that is sent with BEGIN, with its values in its text. It sets the mark. */
+export interface First {
+  readonly first: (isKept: boolean) => string;
+  /** The statements that may be executed instead of sent. Undefined: none. */
+  readonly kept?: KeptStatements;
+}
+
+/** A statement that is sent with COMMIT, with its values in its text. It fails without the mark. */
+interface Last {
+  readonly last: ((isKept: boolean) => string) | undefined;
+}
+
+export type EnclosedTransaction<Tx> = <T extends Last>(
+  first: First,
   work: (tx: Tx, rows: readonly Row[]) => Promise<T>,
   onBegin: () => void,
   signal?: AbortSignal,
@@ -115,14 +127,15 @@ export function pgPoolSession<Client extends PgClient>(
     let broken: Error | undefined;
     try {
       onBegin();
-      const rows = lastRows(await client.query(`BEGIN; ${SET_MARK}${first}`));
+      const { rows, isKept } = await begin(client, first);
       const result = await unlessEnded(work(loan.tx, rows), signal);
       // Also for late calls of the work, between this and COMMIT.
       loan.end();
-      await commit(client, result.last);
+      await commit(client, result.last?.(isKept));
       return result;
     } catch (error) {
       loan.end();
+      first.kept?.areForgotten(error);
       // A ROLLBACK might never be answered.
       broken = signal?.aborted === true ? asError(error) : await rollBack(client);
       if (broken !== undefined) noteLost(error);
@@ -135,12 +148,34 @@ export function pgPoolSession<Client extends PgClient>(
   return {
     in: (tx) => joined(tx, queryOf),
     query: (text, values) => queryAlone(pool, text, values),
-    enclosed: (first, work, onBegin, signal) => enclosed(`; ${first}`, work, onBegin, signal),
+    enclosed,
     async transaction(work, signal) {
       const run = async (tx: Client) => ({ value: await work(tx), last: undefined });
-      return (await enclosed("", run, () => undefined, signal)).value;
+      return (await enclosed(MARKED, run, () => undefined, signal)).value;
     },
   };
+}
+
+const MARKED: First = { first: () => SET_MARK };
+
+async function begin(
+  client: PgClient,
+  { first, kept }: First,
+): Promise<{ readonly rows: readonly Row[]; readonly isKept: boolean }> {
+  const before = kept?.before(client, waitingClock.steadyMs());
+  if (before !== undefined) {
+    try {
+      const answer = await client.query(`BEGIN; ${before}${first(true)}`);
+      return { rows: lastRows(answer), isKept: true };
+    } catch (error) {
+      if (kept?.areForgotten(error) !== true) {
+        if (before !== "") kept?.bar(client);
+        throw error;
+      }
+      await client.query("ROLLBACK");
+    }
+  }
+  return { rows: lastRows(await client.query(`BEGIN; ${first(false)}`)), isKept: false };
 }
 
 /** Several statements have several results. */
@@ -150,9 +185,9 @@ function lastRows(answer: unknown): readonly Row[] {
 }
 
 /** In a failed transaction PostgreSQL answers COMMIT without an error, but every other statement with one. */
-async function commit(client: PgClient, last = ""): Promise<void> {
+async function commit(client: PgClient, last: string | undefined): Promise<void> {
   try {
-    await client.query(`${CHECK_MARK}; ${last === "" ? "" : `${last}; `}COMMIT`);
+    await client.query(`${last ?? CHECK_MARK}; COMMIT`);
   } catch (error) {
     throw explained(error);
   }
@@ -306,27 +341,31 @@ async function connectTo<Client extends PgClient>(pool: PgPool<Client>): Promise
 }
 
 /** `late` gets a value that comes after the caller has given up. */
-async function patiently<T>(
+function patiently<T>(
   open: () => Promise<T>,
   late: (value: T) => void,
   onGiveUp: () => void = () => undefined,
 ): Promise<T> {
   const opening = open();
-  let cancel: () => void = () => undefined;
-  const given = new Promise<never>((_, reject) => {
-    cancel = waitingClock.after(CONNECT_MS, () => {
+  return new Promise((resolve, reject) => {
+    const cancel = waitingClock.after(CONNECT_MS, () => {
       onGiveUp();
       opening.then(late).catch(() => undefined);
       const what = `no connection of the pool was free for ${CONNECT_MS} ms`;
       const why = "a call inside a transaction that does not use ledger.in(tx) needs one more";
       reject(new HapaxError("too_many", `${what}; ${why}`));
     });
+    opening.then(
+      (value) => {
+        cancel();
+        resolve(value);
+      },
+      (error: unknown) => {
+        cancel();
+        reject(error);
+      },
+    );
   });
-  try {
-    return await Promise.race([opening, given]);
-  } finally {
-    cancel();
-  }
 }
 
 /** The moment at which postgres.js has a connection for a transaction. */

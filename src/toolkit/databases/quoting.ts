@@ -19,7 +19,7 @@ export function quotedText(text: string): string {
 export function literalOf(value: string | number | null | Uint8Array): string {
   if (value === null) return "NULL";
   if (typeof value === "number") return value < 0 ? `(${value})` : String(value);
-  if (typeof value !== "string") return `decode('${hexOf(value)}', 'hex')`;
+  if (typeof value !== "string") return ` E'\\\\x${hexOf(value)}'`;
   const quoted = quotedText(value);
   return value.includes("\\") ? ` E${quoted.replaceAll("\\", "\\\\")}` : quoted;
 }

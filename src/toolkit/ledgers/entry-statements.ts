@@ -41,9 +41,9 @@ export interface Dialect {
   readonly data: string;
   /** A token that was never given. Where the ledger draws it before it writes, there is none. */
   readonly nextToken: string;
-  /** Locks what has this name until the end of the transaction; true if no other has it. */
-  readonly tryLock: (placeholder: string) => string;
-  /** Columns that `lockStatement` answers beside those of the entry, each after a comma. */
+  /** Locks a place until the end of the transaction; true if no other has it. */
+  readonly tryLock: (kind: string, scope: string, key: string) => string;
+  /** What `lockStatement` looks at first, as cases of its `drawn`. */
   readonly ofLock: string;
   /** Columns that a write with a new token answers beside token and revision, each after a comma. */
   readonly ofDrawn: string;
@@ -128,21 +128,18 @@ export function findStatement(dialect: Dialect, place: Place, isLocked: boolean)
 }
 
 /**
- * LG11: locks a place without an entry, and draws a token for it. Answers one row, whose `drawn` is 0 if there is an entry, and null
- * if another transaction has the place. It reads no entry: most keys are new, and a short statement is planned sooner.
+ * LG11: locks a place without an entry, and draws a token for it. Answers one row, whose `drawn` is 0 if there is an entry, null
+ * if another transaction has the place, and negative if this one would not see what others commit. It reads no entry: most
+ * keys are new, and a short statement is planned sooner.
  */
 export function lockStatement(dialect: Dialect, place: Place): Statement {
-  const draft = new Draft(dialect);
-  const { tryLock, entries, ofLock, nextToken } = dialect;
-  const isThere = `EXISTS (SELECT 1 FROM ${entries} WHERE ${draft.isAt(place)})`;
-  const isFree = tryLock(draft.bind(lockName(place)));
-  const cases = `WHEN ${isThere} THEN 0 WHEN ${isFree} THEN ${nextToken}`;
-  return draft.end(`SELECT CASE ${cases} END AS drawn${ofLock}`);
-}
-
-/** The name of the lock of a place. */
-export function lockName({ kind, scope, key }: Place): string {
-  return JSON.stringify([kind, scope, key]);
+  const text = textFor(dialect, "lock", () => {
+    const { tryLock, entries, ofLock, nextToken, placeholder } = dialect;
+    const isThere = `EXISTS (SELECT 1 FROM ${entries} WHERE ${new Draft(dialect).isAt(place)})`;
+    const isFree = tryLock(placeholder(1), placeholder(2), placeholder(3));
+    return `SELECT CASE ${ofLock}WHEN ${isThere} THEN 0 WHEN ${isFree} THEN ${nextToken} END AS drawn`;
+  });
+  return { text, values: [place.kind, place.scope, place.key] };
 }
 
 /** Answers one row with token and revision, or none. An entry that is made with a given token answers what the dialect says. */

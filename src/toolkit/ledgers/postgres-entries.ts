@@ -16,19 +16,17 @@
  *     be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
  */
 
-import { literalOf, prefixOf, quotedText } from "../databases/quoting.ts";
+import { prefixOf, quotedText } from "../databases/quoting.ts";
 import type { Query, Row } from "../databases/postgres.ts";
 import { HAS_MARK, splitTransaction } from "../databases/postgres-lending.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Entries, EntryWrite, Expected, Locked, Place } from "./ledger.ts";
 import {
   type Dialect,
-  endStatement,
   entryOf,
   findStatement,
   integerOf,
   leftOf,
-  lockName,
   lockStatement,
   nextDueStatement,
   placedOf,
@@ -58,7 +56,7 @@ function set(name: string, value: number): string {
 }
 
 // now() would be the beginning of the transaction.
-function dialectOf(schema: string | undefined, joined: Query | undefined): Dialect {
+export function dialectOf(schema: string | undefined, joined: Query | undefined): Dialect {
   const isMarked = joined?.isMarked === true;
   const writing = joined === undefined ? set("lock_timeout", LOCK_MS) : "";
   const prefix = prefixOf(schema);
@@ -72,8 +70,8 @@ function dialectOf(schema: string | undefined, joined: Query | undefined): Diale
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
     nextToken: `${prefix}hapax_next_token(${quotedText(`${prefix}hapax_tokens`)})`,
-    tryLock: (placeholder) => `pg_try_advisory_xact_lock(${lockIdOf(prefix, placeholder)})`,
-    ofLock: ", current_setting('transaction_isolation') AS isolation",
+    tryLock: (...names) => `pg_try_advisory_xact_lock(${lockIdOf(prefix, names)})`,
+    ofLock: "WHEN current_setting('transaction_isolation') <> 'read committed' THEN -1 ",
     // Asked when the row has it. As text, because clients differ in what they make of a boolean.
     ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
     ofGiven: " RETURNING token, revision",
@@ -91,80 +89,42 @@ function dialectOf(schema: string | undefined, joined: Query | undefined): Diale
 }
 
 /** The number of the lock of a place. Two ledgers of one database have two tables, and so other numbers. */
-function lockIdOf(prefix: string, name: string): string {
-  return `hashtextextended(${name}, ${quotedText(`${prefix}hapax_entries`)}::regclass::oid::bigint)`;
+function lockIdOf(prefix: string, names: readonly string[]): string {
+  const seed = `${quotedText(`${prefix}hapax_entries`)}::regclass::oid::bigint`;
+  return names.reduce((hash, name) => `hashtextextended(${name}, ${hash})`, seed);
 }
 
 /** Since when another transaction has the lock. Roles do not see when those of others began. */
 function heldStatement(schema: string | undefined, place: Place): Statement {
-  const id = lockIdOf(prefixOf(schema), "$1");
+  const id = lockIdOf(prefixOf(schema), ["$1", "$2", "$3"]);
   return {
     text: `SELECT (extract(epoch FROM clock_timestamp() - min(xact_start)) * 1000)::float8 AS held
   FROM pg_locks JOIN pg_stat_activity USING (pid), (SELECT ${id} AS id) AS sought
   WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pg_locks.database = datid
     AND classid::bigint = (id >> 32) & 4294967295 AND objid::bigint = id & 4294967295 AND pid <> pg_backend_pid()
     AND datname = current_database()`,
-    values: [lockName(place)],
+    values: [place.kind, place.scope, place.key],
   };
 }
 
-/** Results that are larger go as parameters: as text they are twice as large. */
-const TEXT_BYTES_MAX = 16_384;
-
-/** The statements that lock a place and end it, with their values inside: they are sent with BEGIN and COMMIT. */
-export class PostgresLocks {
-  readonly #dialect: Dialect;
-
-  constructor(schema: string | undefined) {
-    const dialect = dialectOf(schema, undefined);
-    // No name has a NUL character, so nothing else looks like a place for a value.
-    this.#dialect = {
-      ...dialect,
-      placeholder: (place) => `\0${place}\0`,
-      ofGiven: "",
-      writing: "",
-    };
-  }
-
-  lock(place: Place): string {
-    requirePlace(place);
-    return inlined(lockStatement(this.#dialect, place));
-  }
-
-  /** It fails if there is an entry. Undefined: it is too large for a text. */
-  end(place: Place, write: EntryWrite): string | undefined {
-    const { data } = write;
-    const bytes = data === "same" ? 0 : (data.value?.byteLength ?? 0);
-    if (bytes > TEXT_BYTES_MAX) return undefined;
-    return inlined(endStatement(this.#dialect, place, write));
-  }
+/** Says what a row of `lockStatement` means. Undefined: another statement has to tell. */
+export function lockedAtOnce(row: Row | undefined): Locked | undefined {
+  if (row === undefined) throw new Error("LG11 a lock has an answer");
+  const token = row["drawn"] === null ? 0 : integerOf(row["drawn"]);
+  if (token < 0) return { kind: "stale" };
+  return token > 0 ? { kind: "absent", token } : undefined;
 }
 
-function inlined({ text, values }: Statement): string {
-  return text
-    .split("\0")
-    .map((part, index) => (index % 2 === 0 ? part : literalOf(values[Number(part) - 1] ?? null)))
-    .join("");
-}
-
-/** Whether the error says that there was an entry. */
-export function isThereAlready(error: unknown): boolean {
-  const { code, table } = Object(error) as { readonly code?: unknown; readonly table?: unknown };
-  return code === "23505" && table === "hapax_entries";
-}
-
-/** Says what a row of `lockStatement` means. */
 async function lockedOf(
   row: Row | undefined,
   place: Place,
   all: (statement: Statement) => Promise<readonly Row[]>,
   { dialect, schema }: { readonly dialect: Dialect; readonly schema: string | undefined },
 ): Promise<Locked> {
-  if (row === undefined) throw new Error("LG11 a lock has an answer");
-  if (row["isolation"] !== "read committed") return { kind: "stale" };
-  const token = row["drawn"] === null ? undefined : integerOf(row["drawn"]);
-  if (token !== undefined && token > 0) return { kind: "absent", token };
-  const [there] = token === 0 ? await all(findStatement(dialect, place, false)) : [];
+  const locked = lockedAtOnce(row);
+  if (locked !== undefined) return locked;
+  const isThere = row?.["drawn"] !== null;
+  const [there] = isThere ? await all(findStatement(dialect, place, false)) : [];
   if (there !== undefined) return { kind: "found", entry: entryOf(there, bytesOf) };
   const [holder] = await all(heldStatement(schema, place));
   return { kind: "held", heldMs: leftOf(holder?.["held"]) };

@@ -27,7 +27,8 @@ import type { OutboxLog } from "../outbox/log.ts";
 import { integerOf, textOf } from "./entry-statements.ts";
 import { pendingSteps } from "./migrations.ts";
 import { quotedName } from "../databases/quoting.ts";
-import { isThereAlready, lockedBy, postgresEntries, PostgresLocks } from "./postgres-entries.ts";
+import { lockedAtOnce, lockedBy, postgresEntries } from "./postgres-entries.ts";
+import { isThereAlready, PostgresLocks } from "./postgres-locks.ts";
 import { createPostgresOutbox, type PostgresOutboxOptions } from "./postgres-outbox.ts";
 import { POSTGRES_MIGRATIONS_TABLE, POSTGRES_PARTS } from "./postgres-schema.ts";
 
@@ -161,9 +162,10 @@ function lockedIn<Tx>(
     let isEnding = false;
     try {
       return await enclosed(
-        locks.lock(place),
+        { first: locks.lock(place), kept: locks.kept },
         async (tx, [row]) => {
-          const end = await work(tx, await lockedBy(row, place, session.in(tx), schema));
+          const locked = lockedAtOnce(row) ?? (await lockedBy(row, place, session.in(tx), schema));
+          const end = await work(tx, locked);
           if (end.entry === undefined) return { ...end, last: undefined };
           const last = locks.end(place, end.entry);
           if (last === undefined) {
