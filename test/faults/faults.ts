@@ -31,6 +31,7 @@ import { frameworkFaults } from "./frameworks.ts";
 import { idempotencyFaults } from "./idempotency.ts";
 import { ledgerFaults } from "./ledgers.ts";
 import { lifeFaults } from "./lives.ts";
+import { objectLedgerFaults } from "./object-ledger.ts";
 import { onceFaults } from "./once.ts";
 import { outboxFaults } from "./outbox.ts";
 import { outboxDecodingFaults } from "./outbox-decoding.ts";
@@ -106,6 +107,7 @@ export const faults: readonly Fault[] = [
   ...outboxFaults,
   ...poisonFaults,
   ...outboxDecodingFaults,
+  ...objectLedgerFaults,
   ...onceFaults,
   ...ledgerFaults,
   ...redisFaults,

@@ -285,30 +285,43 @@ function quoted(text: string): string {
   return JSON.stringify(text);
 }
 
+/** An object that waits for the test. The call lets it go on; `fetch` of the object returns the answer. */
+export interface Stop {
+  (answer?: string): void;
+  /** What the object has said behind the `?` of the address. */
+  readonly said: string;
+}
+
 /** A place where objects tell the test that they are somewhere, and wait there until it lets them go on. */
 export interface Stops {
-  /** For the object: it fetches this address and what it says, and waits for the answer. */
+  /** For the object: it fetches this address and its words, and waits for the answer. */
   readonly url: string;
-  /** Resolves when an object has come with these words. The result lets it go on. */
-  reached(words: string): Promise<() => void>;
+  /** Resolves when an object has come with these words. */
+  reached(words: string): Promise<Stop>;
   /** How often objects came with these words. */
   count(words: string): number;
   stop(): Promise<void>;
 }
 
-/** Opens a place to stop at. */
+/** Opens a place to stop at. Objects need not wait where the words begin with `tell`. */
 export async function startStops(): Promise<Stops> {
-  const waiting = new Map<string, (go: () => void) => void>();
-  const early = new Map<string, (() => void)[]>();
+  const waiting = new Map<string, (stop: Stop) => void>();
+  const early = new Map<string, Stop[]>();
   const counts = new Map<string, number>();
   const server = createServer((request, response) => {
-    const words = decodeURIComponent((request.url ?? "/").slice(1));
+    const { pathname, search } = new URL(request.url ?? "/", "http://test");
+    const words = decodeURIComponent(pathname.slice(1));
     counts.set(words, (counts.get(words) ?? 0) + 1);
-    const go = (): void => void response.end("go on");
+    if (words.startsWith("tell")) {
+      response.end("told");
+      return;
+    }
+    const go = (answer = "go on"): void => void response.end(answer);
+    const stop: Stop = Object.assign(go, { said: decodeURIComponent(search.slice(1)) });
     const tell = waiting.get(words);
     waiting.delete(words);
-    if (tell !== undefined) tell(go);
-    else early.set(words, [...(early.get(words) ?? []), go]);
+    if (tell !== undefined) tell(stop);
+    else early.set(words, [...(early.get(words) ?? []), stop]);
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -317,9 +330,9 @@ export async function startStops(): Promise<Stops> {
     url: `http://127.0.0.1:${String(port)}/`,
     reached: (words) =>
       new Promise((resolve) => {
-        const go = early.get(words)?.shift();
-        if (go === undefined) waiting.set(words, resolve);
-        else resolve(go);
+        const stop = early.get(words)?.shift();
+        if (stop === undefined) waiting.set(words, resolve);
+        else resolve(stop);
       }),
     count: (words) => counts.get(words) ?? 0,
     async stop() {

@@ -50,19 +50,19 @@ export class DayTables {
     return table.name;
   }
 
-  /** Drops one table whose entries are all past their retention. Returns how many it had; 0: there is no such table. */
+  /** Drops the tables whose entries are all past their retention. Returns how many entries they had. */
   drop(nowMs: number): number {
     const tables = this.#tables();
+    let count = 0;
     for (const { name, endMs } of tables.values()) {
       if (endMs + LATE_MS > nowMs) continue;
       const [row] = this.#session.rows(`SELECT count(*) AS count FROM ${name}`);
+      count += integerOf(row?.["count"]);
       this.#session.rows(`DROP TABLE ${name}`);
       this.#session.onUndo(this.forget);
       tables.delete(name);
-      const count = integerOf(row?.["count"]);
-      if (count > 0) return count;
     }
-    return 0;
+    return count;
   }
 
   #tables(): Map<string, DayTable> {
