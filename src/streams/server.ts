@@ -15,7 +15,7 @@ import { Audit } from "./server/audit.ts";
 import { Doors } from "./server/doors.ts";
 import { Drain } from "./server/drain.ts";
 import { Gate } from "./server/gate.ts";
-import type { ServerAnswer, Exchange } from "./server/exchange.ts";
+import type { Exchange, LiveSink, ReaderPlace, ServerAnswer } from "./server/exchange.ts";
 import { auditLogEntry, harmless, harmlessLog } from "./server/log-entries.ts";
 import type { Compress } from "./server/policy.ts";
 import type { PartsHolder, ServerParts } from "./server/parts.ts";
@@ -28,6 +28,7 @@ import {
   type ResolvedServerOptions,
   type ServerOptions,
 } from "./server/options.ts";
+import { resumeReader } from "./server/sse.ts";
 import { Watch } from "./server/watch.ts";
 import type { AuditEntry, Log } from "./log.ts";
 import type { Store } from "./store.ts";
@@ -70,6 +71,10 @@ export type {
 export interface ServerComponents {
   readonly store: Store;
   readonly clock: Clock;
+  /**
+   * Has the timers of what waits while no request runs: expiry, windows of keys, retries of webhooks. Default: `clock`.
+   */
+  readonly longClock?: Clock | undefined;
   readonly random: Random;
   /** Sends webhooks. */
   readonly courier: Courier;
@@ -115,6 +120,11 @@ export interface HapaxServer {
    * A request keeps the options that it began with, also a live reader. Throws `invalid_options`, and then changes nothing.
    */
   reload(options: ServerOptions): Reloaded;
+  /**
+   * Goes on with a live reader that a server on the same store began. For runtimes that lose their memory between two requests
+   * and keep their connections. `place` is what the first server told the `bridge` of its sink.
+   */
+  resumeReader(place: ReaderPlace, sink: LiveSink): void;
   /** Asks live readers to disconnect and refuses new requests. */
   drain(): void;
   /** Waits for running requests and closes the store. */
@@ -146,14 +156,12 @@ export function createServer(
   components: ServerComponents,
   options: ServerOptions = {},
 ): HapaxServer {
-  const { clock, random, onFault } = components;
-  const { authorize, address } = components;
+  const { clock, random, onFault, authorize, address, digest = webDigest } = components;
   const reach = { address, hasAuthentication: authorize !== undefined };
   const resolved = resolveServerOptions(options, reach);
   const engine = createEngine(components, resolved);
   engine.start().catch(onFault);
   const drain = new Drain();
-  const { digest = webDigest } = components;
   const doorsFor = ({ corsOrigins, publicUrl: givenUrl }: ResolvedServerOptions): Doors =>
     // A page that gives its name an address of this machine has no credential, so every name is good.
     new Doors({
@@ -202,6 +210,7 @@ export function createServer(
       audit.write({ act: "configuration.reload", outcome: "done", details });
       return reloaded;
     },
+    resumeReader: (place: ReaderPlace, sink: LiveSink) => resumeReader(holder.current, place, sink),
     drain() {
       startDraining();
       engine.releaseHeld();
@@ -235,13 +244,11 @@ function auditWriter(
   return (entry) => log?.(auditLogEntry(entry));
 }
 
-function createEngine(
-  { store, clock, random, courier, publicUrl, onFault, defer, tracer }: ServerComponents,
-  options: ResolvedServerOptions,
-): Engine {
+function createEngine(components: ServerComponents, options: ResolvedServerOptions): Engine {
+  const { store, random, courier, publicUrl, onFault, defer, tracer } = components;
   return new Engine({
     store,
-    clock,
+    clock: components.longClock ?? components.clock,
     random,
     jsonRecordsEnd: jsonRecordEnd,
     isJsonRecordStart,

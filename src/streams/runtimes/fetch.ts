@@ -48,6 +48,8 @@ export interface FetchServerOptions extends ServerOptions {
   readonly onFault?: (error: unknown) => void;
   /** Default: that of the platform. */
   readonly clock?: Clock;
+  /** Has the timers of what waits while no request runs: expiry, windows of keys, retries of webhooks. Default: `clock`. */
+  readonly longClock?: Clock;
 }
 
 /** A server without sockets of its own. `export default` it where the platform takes an object with `fetch`. */
@@ -86,6 +88,7 @@ export function createFetchServer(given: FetchServerOptions): FetchServer {
     {
       store: storeOf(options),
       clock,
+      longClock: options.longClock,
       random: systemRandom,
       courier: courierOf(options),
       compress: gzip,

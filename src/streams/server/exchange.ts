@@ -107,4 +107,24 @@ export interface LiveSink {
   end(): void;
   /** Drops the connection and what is queued. */
   cut(): void;
+  /** Given if another keeps time for the reader, and the reader may go on after the memory of this server is gone. */
+  readonly bridge?: ReaderBridge | undefined;
+}
+
+/** Keeps time and place for a reader: timers of the server would keep an object awake. */
+export interface ReaderBridge {
+  /** Called once, before anything is written: after so many milliseconds the answer must end. */
+  lives(lifeMs: number): void;
+  /** Called behind every write, in the same step: the reader goes on here. */
+  moved(place: ReaderPlace): void;
+}
+
+/** Where a live reader is. */
+export interface ReaderPlace {
+  readonly stream: number;
+  /** The life of the stream: a reader never gets data of another one. */
+  readonly life: string;
+  readonly offset: number;
+  readonly cursor: string;
+  readonly hasOffsets: boolean;
 }

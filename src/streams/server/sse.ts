@@ -13,9 +13,9 @@ import { joinBytes } from "../../base/bytes.ts";
 import { spreadMs } from "../../base/backoff.ts";
 import { decideCursor, decideNextCursor } from "../core/cursor.ts";
 import { lifeOf, type StreamState } from "../core/stream.ts";
-import type { Offset } from "../core/types.ts";
+import type { Offset, StreamId } from "../core/types.ts";
 import type { ReadPage } from "../engine/outcomes.ts";
-import type { Access } from "../access/access.ts";
+import { type Access, UNLIMITED } from "../access/access.ts";
 import type { TailEvent } from "../engine/tails.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
@@ -31,7 +31,7 @@ import {
 import { formatOffset } from "../../protocol/values.ts";
 import { addOffsets } from "./state-offsets.ts";
 import { type AnswerShare, takeShare } from "./answer-budget.ts";
-import type { Exchange, LiveAnswer, LiveSink } from "./exchange.ts";
+import type { Exchange, LiveAnswer, LiveSink, ReaderPlace } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 
 type ReaderAccess = Pick<Access, "expiresAtMs" | "onEnd">;
@@ -88,6 +88,23 @@ export function followStream(
       });
     },
   };
+}
+
+/** Goes on with a reader of a server whose memory is gone. A stream that is gone, or another one, ends it. */
+export function resumeReader(parts: ServerParts, place: ReaderPlace, sink: LiveSink): void {
+  const state = parts.engine.world.byId.get(place.stream as StreamId);
+  if (state === undefined || state.isDeleted || lifeOf(state) !== place.life) {
+    sink.end();
+    return;
+  }
+  const reader = new SseReader(parts, sink, state, place.offset as Offset, place.cursor, {
+    kind: sseKind(state.contentType),
+    hasOffsets: place.hasOffsets,
+    peer: undefined,
+    access: UNLIMITED, // Its identity was checked when it came, and its time is kept outside.
+    onEnd: () => undefined,
+  });
+  reader.start(true);
 }
 
 interface Following {
@@ -154,7 +171,8 @@ class SseReader {
     this.#onEnd = onEnd;
   }
 
-  start(): void {
+  /** `isResumed`: the other side has been told where it is. */
+  start(isResumed = false): void {
     const { engine, options, random } = this.#parts;
     this.#leave = engine.listen(this.#state, (event) => {
       this.#onEvent(event);
@@ -170,9 +188,7 @@ class SseReader {
       spread,
       Math.max(0, this.#access.expiresAtMs - this.#parts.clock.nowMs()),
     );
-    this.#after(lifeMs, () => {
-      this.#end();
-    });
+    this.#keepTime(lifeMs);
     this.#cancels.add(
       this.#parts.drain.onDrain(() => {
         this.#end();
@@ -183,8 +199,31 @@ class SseReader {
         this.#end();
       }),
     );
+    this.#catchUp(!isResumed);
+  }
+
+  #keepTime(lifeMs: number): void {
+    const { bridge } = this.#sink;
+    if (bridge !== undefined) {
+      bridge.lives(lifeMs);
+      return;
+    }
+    this.#after(lifeMs, () => {
+      this.#end();
+    });
     this.#beat();
-    this.#catchUp(true);
+  }
+
+  /** Everything up to the reader's position is in these bytes, or was sent before. */
+  #send(bytes: Uint8Array): void {
+    this.#sink.write(bytes);
+    this.#sink.bridge?.moved({
+      stream: this.#state.id,
+      life: lifeOf(this.#state),
+      offset: this.#position,
+      cursor: this.#cursor,
+      hasOffsets: this.#hasOffsets,
+    });
   }
 
   /** The other side sends no more and may have gone: it gets what is there, and then the end. */
@@ -214,7 +253,7 @@ class SseReader {
       if (page.bytes > 0 || mustSpeak || page.isAtEnd) {
         const bytes = this.#page(page);
         share.resize(bytes.length);
-        this.#sink.write(bytes);
+        this.#send(bytes);
       }
       this.#sink.onDrain(share.release);
       if (page.isAtEnd) {
@@ -274,7 +313,7 @@ class SseReader {
     }
     assert(event.tail >= this.#position, "a live event leads back");
     this.#position = event.tail;
-    this.#sink.write(this.#frame(event));
+    this.#send(this.#frame(event));
     if (event.isClosed) this.#end();
     else this.#isStalled();
   }

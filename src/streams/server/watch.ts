@@ -226,6 +226,7 @@ function followed(answer: LiveAnswer, onEnd: (bytes: number) => void): LiveAnswe
         cut: () => {
           sink.cut();
         },
+        bridge: sink.bridge,
       };
       answer.live(counting);
     },
