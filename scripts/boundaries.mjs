@@ -64,6 +64,22 @@ export const FLOOR_PLAN = [
     may: ["src/streams/stores/file", ...NODE_FILES],
   },
   {
+    at: "src/streams/stores/durable-object",
+    is: "the rooms of the store in an object",
+    may: [
+      "src/base",
+      "src/streams/core",
+      "src/streams/store.ts",
+      "src/streams/stores/file",
+      "node:zlib",
+    ],
+  },
+  {
+    at: "src/streams/stores/durable-object.ts",
+    is: "a store",
+    may: ["src/streams/stores/durable-object"],
+  },
+  {
     at: "src/streams/access",
     is: "who may do what",
     may: ["src/base", "src/protocol", "src/streams/core/scoped-name.ts"],

@@ -1,0 +1,36 @@
+/**
+ * The store in a Durable Object: streams in the SQLite database of the object.
+ *
+ * Its parts are in durable-object/: object-store (commits), frame-rows, tail and pages (data), snapshot-parts and recovery (wakes),
+ * manifest, object-room. The bytes are those of the file store.
+ */
+
+import {
+  type DurableObjectStore,
+  type DurableObjectStoreOptions,
+  openInObject,
+} from "./durable-object/object-store.ts";
+import type { ObjectStorage } from "./durable-object/storage.ts";
+
+export type {
+  DurableObjectStore,
+  DurableObjectStoreOptions,
+} from "./durable-object/object-store.ts";
+
+/**
+ * Opens the store of an object. Open it once in the life of an object, in `blockConcurrencyWhile` of its constructor, and give it
+ * `ctx.storage` of a class with SQLite. `durableStreams` of `hapax/workers` does that for you.
+ *
+ * ```text (it needs the storage of a Durable Object)
+ * import { openDurableObjectStore } from "hapax/stores/durable-object";
+ *
+ * const store = await openDurableObjectStore(ctx.storage, { snapshotCommits: 500 });
+ * console.assert(store.supports.durability === "fsync");
+ * ```
+ */
+export function openDurableObjectStore(
+  storage: ObjectStorage,
+  options: DurableObjectStoreOptions = {},
+): Promise<DurableObjectStore> {
+  return openInObject(storage, options);
+}

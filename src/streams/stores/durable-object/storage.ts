@@ -1,0 +1,27 @@
+/** The part of a Durable Object's storage that the store needs. It accepts the platform's own types. */
+
+/** A value in a row of an object's database. */
+export type ObjectValue = ArrayBuffer | string | number | null;
+
+/** The rows that a statement has found. */
+export interface ObjectRows {
+  toArray(): Record<string, ObjectValue>[];
+  [Symbol.iterator](): Iterator<Record<string, ObjectValue>>;
+  /** Rows that were read so far, as they are billed. */
+  readonly rowsRead: number;
+  /** Rows that were written, as they are billed. */
+  readonly rowsWritten: number;
+}
+
+/** The database of an object: `ctx.storage.sql`. */
+export interface ObjectSql {
+  exec(query: string, ...values: unknown[]): ObjectRows;
+  /** Bytes that the database takes, without pages that are free. */
+  readonly databaseSize: number;
+}
+
+/** The storage of an object with SQLite: `ctx.storage`. */
+export interface ObjectStorage {
+  readonly sql: ObjectSql;
+  transactionSync<T>(run: () => T): T;
+}
