@@ -21,6 +21,7 @@ const FILES = [
   "src/streams/stores/file/verification",
   "test/protocol/conformance-bun",
   "test/protocol/conformance-fetch",
+  "test/workers",
   "src/toolkit/rules/saga",
   "test/ledgers/redis-conformance",
   "test/window",

@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { gzipSync } from "node:zlib";
 import { afterAll, describe, expect, test } from "vitest";
 import type { ClientErrorCode } from "../src/base/error-codes.ts";
 import { type ErrorCode, ERRORS, isHapaxError, type RetryAdvice } from "../src/base/errors.ts";
@@ -80,7 +81,7 @@ async function expectErrors(
 
 test("the entry points are all there, and the patterns stand for files", () => {
   const names = entryPoints().map(({ name }) => name);
-  expect(names).toHaveLength(24);
+  expect(names).toHaveLength(27);
   expect(names).toEqual(expect.arrayContaining([".", "./stores/file", ...CLIENT_ENTRIES]));
 });
 
@@ -93,6 +94,21 @@ describe.each(bundlers)("by %s", (bundler) => {
     // A header that only the client sends.
     expect([own, whole].map((code) => code.includes("Producer-Session"))).toEqual([false, true]);
     expect(own.length).toBeLessThan(whole.length * 0.5);
+  });
+
+  test("streams in an object are small enough for a Worker", async () => {
+    const source =
+      'export { durableStreams, streamsDoor } from "./src/streams/runtimes/workers.ts";';
+    const [code, door] = await Promise.all(
+      [source, source.replace("durableStreams, ", "")].map((text) =>
+        BUNDLERS[bundler](text, "browser"),
+      ),
+    );
+    const [whole, front] = [code, door].map((text) => gzipSync(text ?? "").length);
+    console.log(`by ${bundler}: streams in an object ${whole} bytes gzipped, the door ${front}`);
+    // A Worker may have 3 MB. The server alone has 95 KB: transactions, groups, subscriptions and access are all in it.
+    expect(whole).toBeLessThan(118_000);
+    expect(front).toBeLessThan(9_000);
   });
 
   test.each(entryPoints())(

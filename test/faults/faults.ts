@@ -27,6 +27,7 @@ import { callerFaults } from "./callers.ts";
 import { configurationFaults } from "./configuration.ts";
 import { connectionFaults } from "./connections.ts";
 import { fetchFaults } from "./fetch.ts";
+import { objectFaults } from "./objects.ts";
 import { frameworkFaults } from "./frameworks.ts";
 import { idempotencyFaults } from "./idempotency.ts";
 import { ledgerFaults } from "./ledgers.ts";
@@ -85,6 +86,7 @@ export const faults: readonly Fault[] = [
   ...apiKeyFaults,
   ...laneFaults,
   ...fetchFaults,
+  ...objectFaults,
   ...lifeFaults,
   ...quotaFaults,
   ...requestFaults,

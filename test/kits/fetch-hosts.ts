@@ -109,7 +109,7 @@ async function killed(child: ChildProcess): Promise<void> {
 }
 
 /** Webhooks name the port, so it must be known before. */
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const probe = createServer().listen(0, "127.0.0.1");
   await once(probe, "listening");
   const { port } = probe.address() as AddressInfo;

@@ -28,6 +28,8 @@ export interface ObjectsOptions {
   /** Compatibility flags beside those of the kit. */
   readonly flags?: readonly string[];
   readonly compatibilityDate?: string;
+  /** The port of `127.0.0.1`, for objects that must know it. Default: any. */
+  readonly port?: number;
 }
 
 /** One object. */
@@ -77,7 +79,7 @@ export async function startObjects(options: ObjectsOptions): Promise<ObjectsHost
   writeFileSync(join(directory, "worker.mjs"), await bundleWorker(options.source));
   writeFileSync(join(directory, "main.mjs"), mainOf(options));
   writeFileSync(join(directory, "config.capnp"), configOf(options));
-  const host = new Host(workerd, directory);
+  const host = new Host(workerd, directory, options.port);
   await host.start();
   return host;
 }
@@ -102,12 +104,13 @@ class Host implements ObjectsHost {
   readonly #workerd: string;
   readonly #directory: string;
   #child: ChildProcess | undefined;
-  #port = 0;
+  #port: number;
   #said = "";
 
-  constructor(workerd: string, directory: string) {
+  constructor(workerd: string, directory: string, port = 0) {
     this.#workerd = workerd;
     this.#directory = directory;
+    this.#port = port;
   }
 
   get url(): string {

@@ -1,0 +1,129 @@
+/**
+ * A live reader on a hibernatable WebSocket: the object sleeps while its readers stay. A Worker is at the other end
+ * (streams-door.ts): it sends the events on, and has the timers.
+ *
+ *   - what the socket knows of the reader is written in the step in which the bytes are sent, so a reader that goes on after a sleep
+ *     misses nothing and gets nothing twice;
+ *   - the Worker says how many bytes have been taken; beyond that an object sends a bounded number.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+import type { LiveSink, ReaderBridge, ReaderPlace } from "../server/exchange.ts";
+import { whenStuck } from "../server/stuck.ts";
+import type { ObjectSocket } from "./object-platform.ts";
+
+/** The Worker says what has been taken each time that it is so much. */
+export const TAKEN_BYTES = 64 * 1024;
+/** The Worker ends the answer whole. */
+export const SOCKET_END = 1000;
+/** The Worker drops the answer. */
+export const SOCKET_CUT = 4001;
+/** A message of the platform has at most 32 MiB, and older ones 1 MiB. */
+const MESSAGE_BYTES_MAX = 512 * 1024;
+
+/** What a socket keeps of its reader. */
+interface Attachment extends ReaderPlace {
+  readonly hapax: "reader";
+  /** Bytes that were sent on this socket. */
+  readonly sent: number;
+}
+
+export class ReaderSocket implements LiveSink {
+  readonly bridge: ReaderBridge;
+  lifeMs = 0;
+  readonly #socket: ObjectSocket;
+  readonly #clock: Clock;
+  #sent: number;
+  #taken: number;
+  #isClosed = false;
+  readonly #drains: (() => void)[] = [];
+  readonly #closes: (() => void)[] = [];
+
+  constructor(socket: ObjectSocket, clock: Clock, sent = 0) {
+    this.#socket = socket;
+    this.#clock = clock;
+    this.#sent = sent;
+    this.#taken = sent;
+    this.bridge = {
+      lives: (lifeMs) => {
+        this.lifeMs = lifeMs;
+      },
+      moved: (place) => {
+        if (this.#isClosed) return;
+        const attachment: Attachment = { hapax: "reader", ...place, sent: this.#sent };
+        socket.serializeAttachment(attachment);
+      },
+    };
+  }
+
+  /** Less than the Worker counts by is as good as taken. */
+  get queuedBytes(): number {
+    const bytes = this.#sent - this.#taken;
+    return bytes < 2 * TAKEN_BYTES ? 0 : bytes;
+  }
+
+  write(bytes: Uint8Array): void {
+    for (let at = 0; at < bytes.length && !this.#isClosed; at += MESSAGE_BYTES_MAX) {
+      const piece = bytes.subarray(at, at + MESSAGE_BYTES_MAX);
+      try {
+        this.#socket.send(piece);
+        this.#sent += piece.length;
+      } catch {
+        this.closed(); // The other side has gone, and its close has not come yet.
+      }
+    }
+  }
+
+  /** The Worker has passed on so many bytes since the socket was opened. */
+  taken(bytes: number): void {
+    this.#taken = Math.min(this.#sent, Math.max(this.#taken, bytes));
+    if (this.queuedBytes === 0) for (const run of this.#drains.splice(0)) queueMicrotask(run);
+  }
+
+  onDrain(run: () => void): void {
+    if (this.queuedBytes === 0) queueMicrotask(run);
+    else this.#drains.push(run);
+  }
+
+  onStuck(delayMs: number, run: () => void): () => void {
+    const cancel = whenStuck(this.#clock, () => this.#taken, delayMs, run);
+    this.onClose(cancel);
+    return cancel;
+  }
+
+  onClose(run: () => void): void {
+    if (this.#isClosed) run();
+    else this.#closes.push(run);
+  }
+
+  end(): void {
+    this.#leave(SOCKET_END, "end");
+  }
+
+  cut(): void {
+    this.#leave(SOCKET_CUT, "cut");
+  }
+
+  /** The other side has gone. */
+  closed(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    for (const run of [...this.#closes.splice(0), ...this.#drains.splice(0)]) run();
+  }
+
+  #leave(code: number, reason: string): void {
+    if (this.#isClosed) return;
+    try {
+      this.#socket.close(code, reason);
+    } finally {
+      this.closed();
+    }
+  }
+}
+
+/** What a socket has kept of its reader. Undefined: it is no reader of ours, or has not begun. */
+export function readerOf(socket: ObjectSocket): (ReaderPlace & { sent: number }) | undefined {
+  const kept = Object(socket.deserializeAttachment()) as Partial<Attachment>;
+  // The platform has kept what `moved` gave it.
+  return kept.hapax === "reader" ? (kept as Attachment) : undefined;
+}

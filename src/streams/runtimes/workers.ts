@@ -1,0 +1,41 @@
+/**
+ * Streams on Workers: a class of Durable Objects that is a whole server, and the Worker in front of it.
+ *
+ * One object has the streams that `objectOf` sends to it, with their groups, transactions and forks. It sleeps when nothing
+ * happens, also while readers wait.
+ */
+
+import type { ObjectContext } from "./object-platform.ts";
+import {
+  type DurableStreams,
+  type DurableStreamsOptions,
+  StreamsObject,
+} from "./streams-object.ts";
+
+export type { DurableStreams, DurableStreamsOptions } from "./streams-object.ts";
+export { streamsDoor, type StreamsDoor, type StreamsDoorOptions } from "./streams-door.ts";
+
+/**
+ * Makes a class of Durable Objects. Export it, and bind it with SQLite (`new_sqlite_classes`). The options, or a function that makes
+ * them from the environment, are those of a server on `fetch`: it needs `authorize`, or `insecurePublic: true` if the door
+ * admits callers.
+ *
+ * ```text (it runs on Workers)
+ * import { durableStreams, streamsDoor } from "hapax/workers";
+ *
+ * export class Streams extends durableStreams({ insecurePublic: true }) {}
+ * export default streamsDoor({
+ *   namespace: (env) => env.STREAMS,
+ *   objectOf: (path) => path.split("/")[3],
+ * });
+ * ```
+ */
+export function durableStreams<Env = unknown>(
+  options: DurableStreamsOptions | ((env: Env) => DurableStreamsOptions),
+): new (context: ObjectContext, env: Env) => DurableStreams {
+  return class extends StreamsObject {
+    constructor(context: ObjectContext, env: Env) {
+      super(context, typeof options === "function" ? options(env) : options);
+    }
+  };
+}

@@ -1,0 +1,123 @@
+/** Faults of streams in Durable Objects. */
+
+import type { Fault } from "./faults.ts";
+
+const STORE = "src/streams/stores/durable-object/object-store.ts";
+const PAGES = "src/streams/stores/durable-object/pages.ts";
+const ROOM = "src/streams/stores/durable-object/object-room.ts";
+const RECOVERY = "src/streams/stores/durable-object/recovery.ts";
+const SSE = "src/streams/server/sse.ts";
+const SOCKET = "src/streams/runtimes/reader-socket.ts";
+const STORE_TEST = "test/workers/store.test.ts";
+const TEST = "test/workers/streams.test.ts";
+const FRAMES = "the store of an object > keeps the contract of stores, in frames";
+const IN_PAGES = "the store of an object > keeps the contract of stores, in pages";
+
+export const objectFaults: readonly Fault[] = [
+  {
+    name: "objects: a failed commit leaves its rows",
+    guarantee: "G70",
+    file: STORE,
+    find: "const rows = this.#database.inTransaction(() => {",
+    replace: "const rows = (<T>(run: () => T): T => run())(() => {",
+    caughtBy: { file: STORE_TEST, test: FRAMES },
+  },
+  {
+    name: "objects: the store acknowledges a commit before it writes it",
+    guarantee: "G70",
+    file: STORE,
+    find: "      const written = this.#rows.write(table, row, frame);",
+    replace:
+      "      const written = 1; this.#clock.after(30, () => { this.#rows.write(table, row, frame); });",
+    caughtBy: {
+      file: TEST,
+      test: "streams in objects > G70 what was acknowledged is there after every kill, once",
+    },
+  },
+  {
+    name: "objects: pages lose what a small last page had",
+    guarantee: "G70",
+    file: PAGES,
+    find: "    for (const piece of last.pieces) page.add(piece);",
+    replace: "",
+    caughtBy: { file: STORE_TEST, test: IN_PAGES },
+  },
+  {
+    name: "objects: a damaged snapshot is refused, and the older one not looked at",
+    guarantee: "G70",
+    file: RECOVERY,
+    find: "      warnings.push(error.message);",
+    replace: "      throw error;",
+    caughtBy: {
+      file: STORE_TEST,
+      test: "the store of an object > G70 a snapshot with any changed byte is passed over for the older one",
+    },
+  },
+  {
+    name: "objects: a wake replays every commit, and no snapshot",
+    guarantee: "G71",
+    file: RECOVERY,
+    find: "  for (const lsn of manifest.snapshots) {",
+    replace: "  for (const lsn of manifest.snapshots.slice(2)) {",
+    caughtBy: {
+      file: STORE_TEST,
+      test: "the store of an object > G71 an object with 100,000 keys wakes in 200 ms, and reads fewer than 20 rows",
+    },
+  },
+  {
+    name: "objects: a reader's place is not kept",
+    guarantee: "G72",
+    file: SOCKET,
+    find: '        const attachment: Attachment = { hapax: "reader", ...place, sent: this.#sent };',
+    replace:
+      '        const attachment: Attachment = { hapax: "reader", ...place, offset: 0, sent: this.#sent };',
+    caughtBy: {
+      file: TEST,
+      test: "streams in objects > G72 an object sleeps while a reader stays, and the reader goes on where it was",
+    },
+  },
+  {
+    name: "objects: a bridged reader has timers, which keep its object awake",
+    guarantee: "G72",
+    file: SSE,
+    find: "      bridge.lives(lifeMs);\n      return;",
+    replace: "      bridge.lives(lifeMs);",
+    caughtBy: {
+      file: TEST,
+      test: "streams in objects > G72 an object sleeps while a reader stays, and the reader goes on where it was",
+    },
+  },
+  {
+    name: "objects: an alarm that an earlier life has lost is not set again",
+    guarantee: "G72",
+    file: "src/streams/runtimes/object-clock.ts",
+    find: "    if (atMs !== null && atMs > this.nowMs()) this.#armedMs = atMs;",
+    replace: "    if (atMs !== null) this.#armedMs = atMs;",
+    caughtBy: {
+      file: "src/streams/runtimes/object-clock.test.ts",
+      test: "an alarm that was lost is set again at the next wake",
+    },
+  },
+  {
+    name: "objects: a wake sets an alarm later than the one that is there",
+    guarantee: "G72",
+    file: "src/streams/runtimes/object-clock.ts",
+    find: "    if (firstMs >= this.#armedMs) return;",
+    replace: "    if (firstMs === Infinity) return;",
+    caughtBy: {
+      file: "src/streams/runtimes/object-clock.test.ts",
+      test: "after a wake the alarm is never later than what waits, and an earlier one stays",
+    },
+  },
+  {
+    name: "objects: a database is filled to its end",
+    guarantee: "G73",
+    file: ROOM,
+    find: "    const left = free - needed - 2 * RESERVE_BYTES;",
+    replace: "    const left = Number.MAX_SAFE_INTEGER;",
+    caughtBy: {
+      file: TEST,
+      test: "a full object > G73 refuses writes before the database is full, and takes them again after a delete",
+    },
+  },
+];
