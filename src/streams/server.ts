@@ -15,7 +15,7 @@ import { Audit } from "./server/audit.ts";
 import { Doors } from "./server/doors.ts";
 import { Drain } from "./server/drain.ts";
 import { Gate } from "./server/gate.ts";
-import type { Exchange, LiveSink, ReaderPlace, ServerAnswer } from "./server/exchange.ts";
+import type { Exchange, LiveSink, BridgedPlace, ServerAnswer } from "./server/exchange.ts";
 import { auditLogEntry, harmless, harmlessLog } from "./server/log-entries.ts";
 import type { Compress } from "./server/policy.ts";
 import type { PartsHolder, ServerParts } from "./server/parts.ts";
@@ -124,7 +124,7 @@ export interface HapaxServer {
    * Goes on with a live reader that a server on the same store began. For runtimes that lose their memory between two requests
    * and keep their connections. `place` is what the first server told the `bridge` of its sink.
    */
-  resumeReader(place: ReaderPlace, sink: LiveSink): void;
+  resumeReader(place: BridgedPlace, sink: LiveSink): void;
   /** Asks live readers to disconnect and refuses new requests. */
   drain(): void;
   /** Waits for running requests and closes the store. */
@@ -210,7 +210,8 @@ export function createServer(
       audit.write({ act: "configuration.reload", outcome: "done", details });
       return reloaded;
     },
-    resumeReader: (place: ReaderPlace, sink: LiveSink) => resumeReader(holder.current, place, sink),
+    resumeReader: (place: BridgedPlace, sink: LiveSink) =>
+      resumeReader(holder.current, place, sink),
     drain() {
       startDraining();
       engine.releaseHeld();

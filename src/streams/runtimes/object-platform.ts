@@ -1,6 +1,6 @@
 /** The parts of the Workers platform that streams in objects need. They accept the platform's own types. */
 
-import type { ObjectStorage } from "../stores/durable-object/storage.ts";
+import type { SqliteObjectStorage } from "../stores/durable-object/storage.ts";
 
 /** A WebSocket of the platform, as an object and a Worker have it. */
 export interface ObjectSocket {
@@ -25,7 +25,7 @@ export interface AlarmStorage {
 
 /** What the constructor of a Durable Object gets: `ctx`. */
 export interface ObjectContext {
-  readonly storage: ObjectStorage & AlarmStorage;
+  readonly storage: SqliteObjectStorage & AlarmStorage;
   blockConcurrencyWhile<T>(run: () => Promise<T>): Promise<T>;
   acceptWebSocket(socket: ObjectSocket, tags?: string[]): void;
   getWebSockets(tag?: string): ObjectSocket[];

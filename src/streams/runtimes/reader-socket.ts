@@ -8,7 +8,7 @@
  */
 
 import type { Clock } from "../../base/clock.ts";
-import type { LiveSink, ReaderBridge, ReaderPlace } from "../server/exchange.ts";
+import type { LiveSink, ReaderBridge, BridgedPlace } from "../server/exchange.ts";
 import { whenStuck } from "../server/stuck.ts";
 import type { ObjectSocket } from "./object-platform.ts";
 
@@ -22,7 +22,7 @@ export const SOCKET_CUT = 4001;
 const MESSAGE_BYTES_MAX = 512 * 1024;
 
 /** What a socket keeps of its reader. */
-interface Attachment extends ReaderPlace {
+interface Attachment extends BridgedPlace {
   readonly hapax: "reader";
   /** Bytes that were sent on this socket. */
   readonly sent: number;
@@ -122,7 +122,7 @@ export class ReaderSocket implements LiveSink {
 }
 
 /** What a socket has kept of its reader. Undefined: it is no reader of ours, or has not begun. */
-export function readerOf(socket: ObjectSocket): (ReaderPlace & { sent: number }) | undefined {
+export function readerOf(socket: ObjectSocket): (BridgedPlace & { sent: number }) | undefined {
   const kept = Object(socket.deserializeAttachment()) as Partial<Attachment>;
   // The platform has kept what `moved` gave it.
   return kept.hapax === "reader" ? (kept as Attachment) : undefined;

@@ -116,11 +116,11 @@ export interface ReaderBridge {
   /** Called once, before anything is written: after so many milliseconds the answer must end. */
   lives(lifeMs: number): void;
   /** Called behind every write, in the same step: the reader goes on here. */
-  moved(place: ReaderPlace): void;
+  moved(place: BridgedPlace): void;
 }
 
 /** Where a live reader is. */
-export interface ReaderPlace {
+export interface BridgedPlace {
   readonly stream: number;
   /** The life of the stream: a reader never gets data of another one. */
   readonly life: string;

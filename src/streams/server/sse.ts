@@ -31,7 +31,7 @@ import {
 import { formatOffset } from "../../protocol/values.ts";
 import { addOffsets } from "./state-offsets.ts";
 import { type AnswerShare, takeShare } from "./answer-budget.ts";
-import type { Exchange, LiveAnswer, LiveSink, ReaderPlace } from "./exchange.ts";
+import type { Exchange, LiveAnswer, LiveSink, BridgedPlace } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 
 type ReaderAccess = Pick<Access, "expiresAtMs" | "onEnd">;
@@ -91,7 +91,7 @@ export function followStream(
 }
 
 /** Goes on with a reader of a server whose memory is gone. A stream that is gone, or another one, ends it. */
-export function resumeReader(parts: ServerParts, place: ReaderPlace, sink: LiveSink): void {
+export function resumeReader(parts: ServerParts, place: BridgedPlace, sink: LiveSink): void {
   const state = parts.engine.world.byId.get(place.stream as StreamId);
   if (state === undefined || state.isDeleted || lifeOf(state) !== place.life) {
     sink.end();

@@ -10,7 +10,7 @@ import {
   type DurableObjectStoreOptions,
   openInObject,
 } from "./durable-object/object-store.ts";
-import type { ObjectStorage } from "./durable-object/storage.ts";
+import type { SqliteObjectStorage } from "./durable-object/storage.ts";
 
 export type {
   DurableObjectStore,
@@ -29,7 +29,7 @@ export type {
  * ```
  */
 export function openDurableObjectStore(
-  storage: ObjectStorage,
+  storage: SqliteObjectStorage,
   options: DurableObjectStoreOptions = {},
 ): Promise<DurableObjectStore> {
   return openInObject(storage, options);

@@ -1,16 +1,16 @@
 /** Statements of the store, with what they cost: the platform bills rows. */
 
 import { damaged } from "../file/bytes.ts";
-import type { ObjectStorage, ObjectValue } from "./storage.ts";
+import type { SqliteObjectStorage, StoredValue } from "./storage.ts";
 
-export type Row = Record<string, ObjectValue>;
+export type StoredRow = Record<string, StoredValue>;
 
 export class Database {
-  readonly #storage: ObjectStorage;
+  readonly #storage: SqliteObjectStorage;
   rowsRead = 0;
   rowsWritten = 0;
 
-  constructor(storage: ObjectStorage) {
+  constructor(storage: SqliteObjectStorage) {
     this.#storage = storage;
   }
 
@@ -25,7 +25,7 @@ export class Database {
   }
 
   /** All rows. No cursor stays open: a table with an open one cannot be dropped. */
-  run(query: string, ...values: unknown[]): Row[] {
+  run(query: string, ...values: unknown[]): StoredRow[] {
     const rows = this.#storage.sql.exec(query, ...values);
     const found = rows.toArray();
     this.rowsRead += rows.rowsRead;
@@ -34,19 +34,19 @@ export class Database {
   }
 
   /** Row by row, for tables that should not be held in memory at once. Read it to its end. */
-  *each(query: string, ...values: unknown[]): Generator<Row> {
+  *each(query: string, ...values: unknown[]): Generator<StoredRow> {
     const rows = this.#storage.sql.exec(query, ...values);
     yield* rows;
     this.rowsRead += rows.rowsRead;
   }
 }
 
-export function bytesOf(value: ObjectValue | undefined): Buffer {
+export function blobOf(value: StoredValue | undefined): Buffer {
   if (value instanceof ArrayBuffer) return Buffer.from(value);
   throw damaged("a row has no bytes");
 }
 
-export function numberOf(value: ObjectValue | undefined): number {
+export function wholeNumberOf(value: StoredValue | undefined): number {
   if (typeof value === "number" && Number.isSafeInteger(value)) return value;
   throw damaged("a row has no number");
 }

@@ -8,7 +8,7 @@ import { damage } from "../file/bytes.ts";
 import { alignFrame, decodeFrameHeader, FRAME_HEADER_BYTES, isFrameValid } from "../file/format.ts";
 import type { Frame } from "../file/frame.ts";
 import type { ScannedFrame } from "../file/scan.ts";
-import { bytesOf, type Database, numberOf } from "./database.ts";
+import { blobOf, type Database, wholeNumberOf } from "./database.ts";
 
 /** The platform takes rows of 2 MB. */
 export const ROW_BYTES_MAX = 1_900_000;
@@ -55,9 +55,9 @@ export class FrameRows {
     let pieces: Buffer[] = [];
     let [bytes, row, nextRow] = [0, 1, 1];
     for (const found of this.#database.each(`SELECT id, bytes FROM ${name} ORDER BY id`)) {
-      if (numberOf(found["id"]) !== nextRow) throw damage(name, nextRow, "a row is missing");
+      if (wholeNumberOf(found["id"]) !== nextRow) throw damage(name, nextRow, "a row is missing");
       nextRow += 1;
-      const piece = bytesOf(found["bytes"]);
+      const piece = blobOf(found["bytes"]);
       pieces.push(piece);
       bytes += piece.length;
       const header = decodeFrameHeader(pieces[0] ?? piece, 0, Number.MAX_SAFE_INTEGER);
@@ -80,7 +80,7 @@ export class FrameRows {
     const first = row + Math.floor(at / ROW_BYTES_MAX);
     const last = row + Math.floor((at + length - 1) / ROW_BYTES_MAX);
     const query = `SELECT bytes FROM ${name} WHERE id BETWEEN ? AND ? ORDER BY id`;
-    const rows = this.#database.run(query, first, last).map(({ bytes }) => bytesOf(bytes));
+    const rows = this.#database.run(query, first, last).map(({ bytes }) => blobOf(bytes));
     const [only = Buffer.alloc(0)] = rows;
     const joined = rows.length === 1 ? only : Buffer.concat(rows);
     const from = at - (first - row) * ROW_BYTES_MAX;

@@ -38,7 +38,7 @@ import { ObjectRoom } from "./object-room.ts";
 import { Pages, type StoredAppend } from "./pages.ts";
 import { type ObjectRecovery, type RecoveredObject, recoverObject } from "./recovery.ts";
 import { dropParts, SnapshotMemory, writeParts } from "./snapshot-parts.ts";
-import type { ObjectStorage } from "./storage.ts";
+import type { SqliteObjectStorage } from "./storage.ts";
 import type { Tail, TailRun } from "./tail.ts";
 
 /** Options of a store in an object. All are optional. */
@@ -77,7 +77,7 @@ export interface DurableObjectStore extends Store {
 const NO_EXTENTS = new ExtentIndex();
 
 export async function openInObject(
-  storage: ObjectStorage,
+  storage: SqliteObjectStorage,
   options: DurableObjectStoreOptions,
 ): Promise<DurableObjectStore> {
   const { clock = systemClock, random = systemRandom } = options;

@@ -10,7 +10,7 @@
 import { crc32 } from "node:zlib";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import { ByteReader, ByteWriter, damage, damaged } from "../file/bytes.ts";
-import { bytesOf, type Database, numberOf, type Row } from "./database.ts";
+import { blobOf, type Database, wholeNumberOf, type StoredRow } from "./database.ts";
 import { ROW_BYTES_MAX } from "./frame-rows.ts";
 
 /** A page is written when it has so many bytes. */
@@ -113,7 +113,7 @@ export class Pages {
   firstOf(stream: StreamId): Offset | undefined {
     const query = "SELECT start FROM hapax_pages WHERE stream = ? ORDER BY start LIMIT 1";
     const [row] = this.#database.run(query, stream);
-    return row === undefined ? undefined : (numberOf(row["start"]) as Offset);
+    return row === undefined ? undefined : (wholeNumberOf(row["start"]) as Offset);
   }
 
   /** A small last page is written again: else a stream with few appends would have a page for each. */
@@ -220,10 +220,10 @@ function encodePage(
   return writer.bytes();
 }
 
-function decodePage(stream: StreamId, row: Row | undefined): DecodedPage | undefined {
+function decodePage(stream: StreamId, row: StoredRow | undefined): DecodedPage | undefined {
   if (row === undefined) return undefined;
-  const start = numberOf(row["start"]) as Offset;
-  const found = bytesOf(row["bytes"]);
+  const start = wholeNumberOf(row["start"]) as Offset;
+  const found = blobOf(row["bytes"]);
   try {
     const reader = new ByteReader(found);
     if (reader.u32() !== crc32(found.subarray(4))) throw damaged("a page has another checksum");

@@ -5,7 +5,7 @@
 
 import type { Disk, DiskFile } from "../file/disk.ts";
 import { HapaxError } from "../../../base/errors.ts";
-import { bytesOf, type Database } from "./database.ts";
+import { blobOf, type Database } from "./database.ts";
 
 const PART_BYTES = 1_000_000;
 
@@ -72,7 +72,7 @@ export function writeParts(database: Database, lsn: number, bytes: Buffer): void
 export function readParts(database: Database, lsn: number): Buffer {
   const rows = database.run(`SELECT bytes FROM ${snapshotTable(lsn)} ORDER BY part`);
   if (rows.length === 0) throw new HapaxError("data_damaged", `snapshot ${lsn} has no parts`);
-  return Buffer.concat(rows.map(({ bytes }) => bytesOf(bytes)));
+  return Buffer.concat(rows.map(({ bytes }) => blobOf(bytes)));
 }
 
 export function dropParts(database: Database, lsn: number): void {
