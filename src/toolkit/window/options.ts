@@ -2,11 +2,11 @@
 
 import { type Clock, systemClock, waitingClock } from "../../base/clock.ts";
 import type { Digest } from "../../base/digest.ts";
+import { platformDigest } from "../../base/platform-digest.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import { type Meter, noMeter } from "../meters/meter.ts";
 import { Check } from "../once/check.ts";
 import type { WindowBounds } from "../rules/window.ts";
-import { platformDigest } from "./digest.ts";
 import type { WindowLog } from "./log.ts";
 import type { WindowObjects } from "./objects.ts";
 

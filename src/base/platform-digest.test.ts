@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { webDigest } from "../../base/digest.ts";
-import { platformDigest } from "./digest.ts";
+import { webDigest } from "./digest.ts";
+import { platformDigest } from "./platform-digest.ts";
 
 test.for([0, 5, 65_536, 65_537])("the digest of %d bytes is that of Web Crypto", async (length) => {
   const bytes = new Uint8Array(length).fill(7);
