@@ -31,7 +31,10 @@ export function keyProblem(value: string): string {
 }
 
 function textIn(value: string): string | undefined {
-  return BARE.exec(value)?.[1] ?? QUOTED.exec(value)?.[1]?.replaceAll(/\\(["\\])/g, "$1");
+  const bare = BARE.exec(value)?.[1];
+  if (bare !== undefined) return bare;
+  const quoted = QUOTED.exec(value)?.[1];
+  return quoted?.includes("\\") === true ? quoted.replaceAll(/\\(["\\])/g, "$1") : quoted;
 }
 
 /** The key as the value of a header, in quotes, which can hold every character of a key; undefined if it is none. */

@@ -5,6 +5,7 @@ import type { Fault } from "./faults.ts";
 const ENGINE = "src/toolkit/idempotency/engine.test.ts";
 const PHASES = "src/toolkit/idempotency/phases.test.ts";
 const HOSTILE = "test/idempotency/hostile.test.ts";
+const DATABASES = "test/idempotency/databases.test.ts";
 
 export const idempotencyFaults: readonly Fault[] = [
   {
@@ -33,8 +34,8 @@ export const idempotencyFaults: readonly Fault[] = [
     name: "an answer leaves before its commit",
     guarantee: "G26",
     file: "src/toolkit/idempotency/run.ts",
-    find: "      await this.#commit(answer);\n",
-    replace: "      void this.#commit(answer);\n",
+    find: "      await this.#commit(keptAnswer);\n",
+    replace: "      void this.#commit(keptAnswer);\n",
     caughtBy: { file: ENGINE, test: "answers only after the commit" },
   },
   {
@@ -47,6 +48,25 @@ export const idempotencyFaults: readonly Fault[] = [
       file: ENGINE,
       test: "takes the writes of a handler that throws back, and lets a retry run",
     },
+  },
+  {
+    name: "work that was overtaken in its own transaction is answered as done",
+    guarantee: "G26",
+    file: "src/toolkit/idempotency/open-transaction.ts",
+    find: `      if (end === "late") throw overtaken(place, tools, over);\n      if (end.value`,
+    replace: `      if (end !== "late" && end.value`,
+    caughtBy: {
+      file: DATABASES,
+      test: "work that finds the entry of another one at its end is undone, and its client gets 409",
+    },
+  },
+  {
+    name: "an HTTP key is claimed before its transaction, in a commit of its own",
+    guarantee: "G26",
+    file: "src/toolkit/idempotency/engine.ts",
+    find: "if (!mayLock(this.#ledger, terms)) return",
+    replace: 'if (!mayLock(this.#ledger, terms) || place.key !== "") return',
+    caughtBy: { file: DATABASES, test: "a new key costs one commit, a look and an entry" },
   },
   {
     name: "a commit whose answer was lost counts as failed",

@@ -242,7 +242,66 @@ describe("SQLite", () => {
     for (const connection of connections) connection.close();
   });
   cases(() => target);
+
+  test("a new key costs one commit, a look and an entry", async () => {
+    const texts: string[] = [];
+    const connection = new Database(":memory:");
+    connections.push(connection);
+    connection.exec("CREATE TABLE payments (key TEXT)");
+    const ledger = sqliteLedger(() => noting(connection, (text) => texts.push(text)));
+    await ledger.migrate();
+    const engine = createIdempotency(ledger, { scope: GLOBAL });
+    const pay = async (): Promise<void> => {
+      const key = newKey();
+      const answer = await engine.handle(requestOf(key), async (_request, { tx }) => {
+        await target.pay(tx, key);
+        return new Response("paid");
+      });
+      expect(answer.status).toBe(200);
+    };
+    await pay(); // Takes a block of tokens.
+    texts.length = 0;
+    await pay();
+    const counted = texts.filter((text) => !text.startsWith("SELECT total_changes()"));
+    const [, look] = counted;
+    expect(look).toContain("FROM hapax_tokens");
+    expect(counted.map((text) => text.split(/\s/, 1)[0])).toEqual([
+      "BEGIN",
+      "SELECT",
+      "INSERT", // The row of the handler.
+      "INSERT",
+      "COMMIT",
+    ]);
+  });
 });
+
+type Run = (...values: unknown[]) => unknown;
+
+/** Tells every text that the connection runs. */
+function noting(connection: Connection, note: (text: string) => void): Connection {
+  const exec = connection.exec.bind(connection);
+  const prepare = connection.prepare.bind(connection);
+  const own = {
+    exec: (text: string) => {
+      note(text);
+      return exec(text);
+    },
+    prepare: (text: string) => {
+      const statement = prepare(text);
+      const noted = (run: Run): Run => {
+        const bound = run.bind(statement);
+        return (...values) => {
+          note(text);
+          return bound(...values);
+        };
+      };
+      // Casts: the client has types for each kind of values.
+      const { run, get } = statement as unknown as { readonly run: Run; readonly get: Run };
+      return Object.assign(statement, { run: noted(run), get: noted(get) });
+    },
+  };
+  return Object.assign(connection, own as object);
+}
 
 const reason = whyNoPostgres();
 if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
@@ -294,6 +353,38 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     };
     expect(await (await engine.handle(requestOf(key), pay)).text()).toBe("paid");
     expect(await target.countOf(key)).toBe(1);
+  });
+
+  test("work that finds the entry of another one at its end is undone, and its client gets 409", async () => {
+    const [ledger, other] = [await target.openLedger(), await target.openLedger()];
+    const counts = new Map<string, number>();
+    const add = (name: string, value: number): unknown =>
+      counts.set(name, (counts.get(name) ?? 0) + value);
+    const meter = { add, set: add };
+    const engine = createIdempotency(ledger, { scope: GLOBAL, meter });
+    const key = newKey();
+    let heard: AbortSignal | undefined;
+    const answer = await engine.handle(requestOf(key), async (_request, { tx, signal }) => {
+      heard = signal;
+      await target.pay(tx, key);
+      // Another process did not see the lock, as after a failover.
+      const write = {
+        state: "running",
+        token: "next",
+        attempts: 1,
+        leaseMs: 60_000,
+        keepMs: 60_000,
+        fingerprint: { value: undefined },
+        data: { value: undefined },
+      } as const;
+      await other.entries.put({ kind: "http", scope: GLOBAL, key }, { kind: "absent" }, write);
+      return new Response("paid");
+    });
+    expect(answer.status).toBe(409);
+    expect(await answer.json()).toMatchObject({ code: "in_progress" });
+    expect(heard?.reason).toMatchObject({ code: "lease_lost" });
+    expect(counts.get("fenced_total")).toBe(1);
+    expect(await target.countOf(key)).toBe(0);
   });
 
   test("a zombie whose claim was taken over cannot commit its rows", async () => {

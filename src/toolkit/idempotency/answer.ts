@@ -38,15 +38,20 @@ const NEVER_KEPT = new Set([
   EXPIRES.toLowerCase(),
 ]);
 
-/** Returns the headers that are kept. */
-export function keptHeaders(headers: HttpAnswer["headers"]): HttpAnswer["headers"] {
-  const named = headers
-    .filter(([name]) => name.toLowerCase() === "connection")
-    .flatMap(([, value]) => value.split(","))
-    .map((name) => name.trim().toLowerCase());
+/** Returns the part of an answer that is kept. */
+export function keptOf({ status, headers, body }: HttpAnswer): HttpAnswer {
+  return { status, headers: keptHeaders(headers), body };
+}
+
+function keptHeaders(headers: HttpAnswer["headers"]): HttpAnswer["headers"] {
+  // RFC 9110, 7.6.1: `Connection` names further headers of this connection.
+  const named = new Set<string>();
+  for (const [name, value] of headers)
+    if (name.toLowerCase() === "connection")
+      for (const one of value.split(",")) named.add(one.trim().toLowerCase());
   return headers.filter(([name]) => {
     const lower = name.toLowerCase();
-    return !NEVER_KEPT.has(lower) && !lower.startsWith("proxy-") && !named.includes(lower);
+    return !NEVER_KEPT.has(lower) && !lower.startsWith("proxy-") && !named.has(lower);
   });
 }
 
@@ -69,11 +74,16 @@ export function withExpiry(answer: HttpAnswer, expiresAtMs: number | undefined):
   return { ...answer, headers: [...answer.headers, [EXPIRES, imfFixdate(expiresAtMs)]] };
 }
 
-/** Formats a time as `Sun, 06 Nov 1994 08:49:37 GMT`: RFC 9110, 5.6.7. */
+/** Formats a time as `Sun, 06 Nov 1994 08:49:37 GMT`: RFC 9110, 5.6.7. Many answers have the same second. */
 function imfFixdate(ms: number): string {
-  // oxlint-disable-next-line no-restricted-globals -- It writes a time and reads no clock.
-  return new Date(ms).toUTCString();
+  const second = Math.floor(ms / 1000);
+  if (second !== formatted.second)
+    // oxlint-disable-next-line no-restricted-globals -- It writes a time and reads no clock.
+    formatted = { second, text: new Date(second * 1000).toUTCString() };
+  return formatted.text;
 }
+
+let formatted = { second: Number.NaN, text: "" };
 
 function isBodiless(status: number): boolean {
   return status === 204 || status === 205 || status === 304;

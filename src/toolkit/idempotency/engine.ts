@@ -10,8 +10,8 @@
  * The standard is draft-ietf-httpapi-idempotency-key-header-07. toolkit/rules/claim.ts decides who may work.
  */
 
-import { onAbort, unlessAborted } from "../../base/aborts.ts";
-import { failpoint } from "../../base/failpoint.ts";
+import { unlessAborted } from "../../base/aborts.ts";
+import { failpoint, hasFailpoint } from "../../base/failpoint.ts";
 import { isOtherContent } from "../../base/content-fingerprint.ts";
 import { keyProblem, parseIdempotencyKey } from "../../protocol/idempotency-key.ts";
 import { parseWaitMs } from "../../protocol/prefer.ts";
@@ -21,7 +21,7 @@ import type { Entry, Ledger, Place } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
 import { GLOBAL } from "../rules/scoped-key.ts";
 import { acquire, type Acquired, type Claim, type ClaimTerms } from "../once/claiming.ts";
-import { acquireLocked, type AcquiredLock, endedOf, mayLock } from "../once/locking.ts";
+import { endedOf, mayLock } from "../once/locking.ts";
 import { growingPauses } from "../once/pauses.ts";
 import { keyTimeMs } from "../../protocol/key.ts";
 import { type HttpAnswer, answerOf, problemOf, duplicateOf, responseOf } from "./answer.ts";
@@ -29,10 +29,16 @@ import { type Completer, type CompleterOptions, createCompleter } from "./comple
 import { type IdempotencyContext, noContext, NotStarted } from "./context.ts";
 import { fingerprintOf } from "./fingerprint.ts";
 import { RENEWED_SHARE, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, WAITING_MAX } from "./limits.ts";
-import { decodeAnswer, decodeProgress, encodeProgress, type StoredRequest } from "./record.ts";
-import { bytesOf, type IdempotencyRequest, readBody } from "./request.ts";
-import { Flights, type RunningRequest } from "./flights.ts";
-import { openTransaction } from "./open-transaction.ts";
+import {
+  decodeAnswer,
+  decodeProgress,
+  encodeProgress,
+  NO_PROGRESS,
+  type StoredRequest,
+} from "./record.ts";
+import { type AdaptedRequest, bytesOf, type IdempotencyRequest, readBody } from "./request.ts";
+import { type FlightId, flightIdOf, Flights, type RunningRequest } from "./flights.ts";
+import { type OpenedLock, openLocked } from "./open-transaction.ts";
 import { type Kept, Run } from "./run.ts";
 import type { IdempotencyOptions, ResolvedOptions } from "./options.ts";
 import { resolveOptions } from "./options.ts";
@@ -169,8 +175,8 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   /** For adapters: claims the key of a request, or finds its answer. */
-  async begin(request: IdempotencyRequest<Source>): Promise<Begun<Tx>> {
-    const header = request.headers.get(this.options.header);
+  async begin(request: AdaptedRequest<Source>): Promise<Begun<Tx>> {
+    const header = (request.reader ?? request.headers).get(this.options.header);
     const refusal = this.refusalOf(request.method, header);
     if (refusal !== undefined) return { kind: "answer", answer: refusal };
     const key = header === null ? undefined : parseIdempotencyKey(header);
@@ -191,30 +197,35 @@ export class Idempotency<Tx, Source = unknown> {
   async #claim(
     place: Place,
     fingerprint: string | undefined,
-    request: IdempotencyRequest<Source>,
+    request: AdaptedRequest<Source>,
   ): Promise<Begun<Tx>> {
     const { tools } = this.options;
     const expired = await this.#refuseOld(place);
     if (expired !== undefined) return expired;
-    const untilMs = tools.clock.steadyMs() + this.#waitMs(request.headers.get("prefer"));
-    const pauses = growingPauses(tools.random);
-    for (let isKnown = false; ; isKnown = true) {
-      const flight = this.#flights.at(place);
+    const prefer = (request.reader ?? request.headers).get("prefer");
+    const untilMs = tools.clock.steadyMs() + this.#waitMs(prefer);
+    const leftMsOf = (): number => {
       const mayWait = request.signal?.aborted !== true && this.#waiting < WAITING_MAX;
-      const leftMs = mayWait ? untilMs - tools.clock.steadyMs() : 0;
+      return mayWait ? untilMs - tools.clock.steadyMs() : 0;
+    };
+    const id = flightIdOf(place);
+    let pauses: (() => number) | undefined;
+    for (let isKnown = false; ; isKnown = true) {
+      const flight = this.#flights.at(id);
       if (flight?.isClaimed === false) {
         await flight.claimed;
         continue;
       }
       if (flight !== undefined) {
         if (isOtherContent(flight.fingerprint, fingerprint)) return this.#mismatch();
+        const leftMs = leftMsOf();
         if (leftMs <= 0) return this.#inProgress(this.#flightLeftMs(flight));
         const kept = await this.#within(flight.ended, leftMs, request.signal);
         if (kept !== undefined)
           return this.#duplicate(kept.answer, kept.expiresAtMs - tools.clock.nowMs());
         continue;
       }
-      const acquired = await this.#acquire(place, fingerprint, isKnown);
+      const acquired = await this.#acquire(place, id, fingerprint, isKnown);
       switch (acquired.kind) {
         case "run":
           return acquired;
@@ -228,10 +239,12 @@ export class Idempotency<Tx, Source = unknown> {
         case "exhausted":
           return this.#refuse("attempts_exhausted", `begun attempts=${acquired.entry.attempts}`);
         case "running": {
+          const leftMs = leftMsOf();
           if (leftMs <= 0) return this.#inProgress(this.#entryLeftMs(acquired.entry));
+          pauses ??= growingPauses(tools.random);
           const pauseMs = Math.min(pauses(), leftMs);
           // The end of work in this process wakes the request at once.
-          const own = this.#flights.at(place)?.ended ?? new Promise<undefined>(() => undefined);
+          const own = this.#flights.at(id)?.ended ?? new Promise<undefined>(() => undefined);
           await this.#within(own, pauseMs, request.signal);
         }
       }
@@ -240,6 +253,7 @@ export class Idempotency<Tx, Source = unknown> {
 
   async #acquire(
     place: Place,
+    id: FlightId,
     fingerprint: string | undefined,
     isKnown: boolean,
   ): Promise<Acquired<Tx> | Extract<Begun<Tx>, { readonly kind: "run" }>> {
@@ -249,7 +263,7 @@ export class Idempotency<Tx, Source = unknown> {
     const known = isKnown ? await this.#ledger.entries.find(place) : undefined;
     const locked =
       known === undefined
-        ? await this.#startLocked(place, terms)
+        ? await this.#startLocked(place, id, terms)
         : (endedOf(known, terms) ?? { kind: "claims first" });
     if (locked.kind !== "claims first") return locked;
     return acquire(this.#ledger, place, terms, tools, true);
@@ -258,55 +272,42 @@ export class Idempotency<Tx, Source = unknown> {
   /** CK7: begins the transaction of the work, and claims the key in it. */
   async #startLocked(
     place: Place,
+    id: FlightId,
     terms: ClaimTerms,
   ): Promise<
-    | Exclude<AcquiredLock<Tx>, { readonly kind: "locked" }>
+    | Exclude<OpenedLock<Tx>, { readonly kind: "locked" }>
     | Extract<Begun<Tx>, { readonly kind: "run" }>
   > {
     const ledger = this.#ledger;
-    const flight = this.#flights.start(place, terms.fingerprint);
+    const { options } = this;
+    const flight = this.#flights.start(id, terms.fingerprint);
+    const onEnd = (kept: Kept | undefined): void => {
+      flight.end(kept);
+    };
     try {
-      const over = new AbortController();
-      const transaction = await openTransaction(ledger, over.signal);
-      const inside = ledger.in(transaction.tx);
-      const acquired = await acquireLocked(
-        ledger,
-        inside,
-        place,
-        terms,
-        this.options.tools,
-        over,
-      ).catch(async (error: unknown) => {
-        await transaction.rollBack();
-        throw error;
+      const opened = await openLocked(ledger, place, terms, options.tools, () => {
+        onEnd(undefined);
       });
-      if (acquired.kind !== "locked") {
-        await transaction.rollBack();
-        flight.end(undefined);
-        return acquired;
+      if (opened.kind !== "locked") {
+        onEnd(undefined);
+        return opened;
       }
-      const { claim } = acquired;
-      onAbort(claim.signal, () => {
-        flight.end(undefined);
-      });
-      await failpoint("http.claimed");
+      if (hasFailpoint()) await failpoint("http.claimed");
       flight.claim();
-      const run = await Run.open(
-        {
-          ledger,
-          options: this.options,
-          claim,
-          signal: claim.signal,
-          progress: decodeProgress(undefined),
-          onEnd: (kept) => {
-            flight.end(kept);
-          },
+      const { claim, transaction } = opened;
+      const parts = {
+        ledger,
+        options,
+        claim,
+        get signal() {
+          return claim.signal;
         },
-        transaction,
-      );
-      return { kind: "run", run };
+        progress: NO_PROGRESS,
+        onEnd,
+      };
+      return { kind: "run", run: Run.in(parts, transaction) };
     } catch (error) {
-      flight.end(undefined);
+      onEnd(undefined);
       throw error;
     }
   }
@@ -315,9 +316,9 @@ export class Idempotency<Tx, Source = unknown> {
   async #start(
     claim: Claim<Tx>,
     fingerprint: string | undefined,
-    request: IdempotencyRequest<Source> | undefined,
+    request: AdaptedRequest<Source> | undefined,
   ): Promise<Run<Tx>> {
-    const flight = this.#flights.start(claim.place, fingerprint);
+    const flight = this.#flights.start(flightIdOf(claim.place), fingerprint);
     flight.claim();
     const onEnd = (kept: Kept | undefined): void => {
       flight.end(kept);
@@ -363,7 +364,7 @@ export class Idempotency<Tx, Source = unknown> {
       options: this.options,
       claim: undefined,
       signal: overtime.signal,
-      progress: decodeProgress(undefined),
+      progress: NO_PROGRESS,
       onEnd: cancel,
     });
   }
@@ -386,13 +387,14 @@ export class Idempotency<Tx, Source = unknown> {
     return { fingerprint, effect, attemptsMax, leaseMs, workMsMax, retainMs, locks };
   }
 
-  #storedOf(request: IdempotencyRequest<Source>): StoredRequest | undefined {
+  #storedOf(request: AdaptedRequest<Source>): StoredRequest | undefined {
     const { completes, storedHeaders, storedBytesMax } = this.options;
     if (!completes) return undefined;
-    const body = bytesOf(request.body, request.headers);
+    const read = request.reader ?? request.headers;
+    const body = bytesOf(request.body, read);
     if (body === undefined || body.length > storedBytesMax) return undefined;
     const headers = storedHeaders.flatMap((name): [string, string][] => {
-      const value = request.headers.get(name);
+      const value = read.get(name);
       return value === null ? [] : [[name, value]];
     });
     return { method: request.method, url: request.url, headers, body };

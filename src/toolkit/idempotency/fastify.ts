@@ -16,11 +16,12 @@ import type { Idempotency } from "./engine.ts";
 import { HeldAnswer } from "./node-answer.ts";
 import { conduct, isOver, sendFailure } from "./node-conduct.ts";
 import {
+  adaptedRequest,
   bodyOf,
   type CountedHeaders,
   hasLostHeaders,
-  headersOf,
   LOST_HEADERS,
+  MessageReader,
   urlOf,
 } from "./request.ts";
 import type { Run } from "./run.ts";
@@ -40,7 +41,7 @@ type FastifyReplyLike = {
   readonly statusCode: number;
   /** Also true after a handler has called `hijack`. */
   readonly sent: boolean;
-  readonly raw: { once(event: "close", listener: () => void): unknown };
+  readonly raw: { readonly closed?: boolean; once(event: "close", listener: () => void): unknown };
   code(status: number): unknown;
   header(name: string, value: string | string[]): unknown;
   getHeaders(): Readonly<Record<string, number | string | string[] | undefined>>;
@@ -145,24 +146,24 @@ class Hooks<Tx, Source> {
     reply: FastifyReplyLike,
   ): Promise<unknown> => {
     const engine = this.#engine;
-    const headers = headersOf(request.headers);
-    const key = headers.get(engine.options.header);
+    const reader = new MessageReader(request.headers);
+    const key = reader.get(engine.options.header);
     const mayHaveKey = key !== null || hasLostHeaders(request.raw);
     if (!engine.concerns(request.method, mayHaveKey)) return undefined;
-    const gone = new AbortController();
-    reply.raw.once("close", () => {
-      gone.abort();
-    });
     const begun = hasLostHeaders(request.raw)
       ? ({ kind: "answer", answer: engine.problem("headers_too_large", LOST_HEADERS) } as const)
-      : await engine.begin({
-          method: request.method,
-          url: urlOf(request.originalUrl),
-          headers,
-          body: bodyOf(request.body, headers),
-          source: request as Source, // Cast: with this adapter `Source` is the type of the request.
-          signal: gone.signal,
-        });
+      : await engine.begin(
+          adaptedRequest<Source>(
+            {
+              method: request.method,
+              url: urlOf(request.originalUrl),
+              body: bodyOf(request.body, reader),
+              source: request as Source, // Cast: with this adapter `Source` is the type of the request.
+            },
+            reader,
+            reply.raw,
+          ),
+        );
     if (begun.kind === "run") {
       this.#works.set(request, { run: begun.run, held: new HeldAnswer(rawOf(reply)) });
       engine.remember(request, begun.run);

@@ -11,7 +11,14 @@ import { canonicalForms, canonicalValue } from "../rules/canonical-json.ts";
 import { formatFingerprint } from "../../base/content-fingerprint.ts";
 import type { Digest } from "../../base/digest.ts";
 import { HapaxError } from "../../base/errors.ts";
-import { essenceOf, type IdempotencyRequest, isJsonEssence, targetOf } from "./request.ts";
+import {
+  type AdaptedRequest,
+  essenceOf,
+  type HeaderReader,
+  isJsonEssence,
+  type RequestBody,
+  targetOf,
+} from "./request.ts";
 
 const FORM_TYPE = "application/x-www-form-urlencoded";
 /** Deeper forms are an attack. */
@@ -23,24 +30,40 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /** Returns a digest of method, path with query, content type, and the canonical JSON, the form or the bytes of the body. */
-export async function fingerprintOf(request: IdempotencyRequest, digest: Digest): Promise<string> {
-  const essence = essenceOf(request.headers.get("content-type"));
-  const { plain, exact } = contentOf(request, essence);
-  const digestOf = async (content: Content | undefined): Promise<string | undefined> => {
-    if (content === undefined) return undefined;
-    // The name of a form has no line feed, so the first line feed ends it, for every body.
-    const before = encoder.encode(`${content.form}\n`);
-    const bytes = joinBytes([before, content.bytes]);
-    return hexOf(await digest(bytes));
-  };
+export async function fingerprintOf(
+  request: AdaptedRequest<unknown>,
+  digest: Digest,
+): Promise<string> {
+  const headers = request.reader ?? request.headers;
+  const essence = essenceOf(headers.get("content-type"));
+  const { plain, exact } = contentOf(request.body, headers, essence);
   const head = encoder.encode(JSON.stringify([request.method, targetOf(request.url), essence]));
-  const [of, plainOf] = await Promise.all([digest(head), digestOf(plain)]);
-  const exactOf = exact === plain ? plainOf : await digestOf(exact);
+  const [of, plainOf] = await both(digest(head), digestOf(plain, digest));
+  const exactOf = exact === plain ? plainOf : await digestOf(exact, digest);
   return formatFingerprint({
     head: hexOf(of).slice(0, HEAD_CHARS),
-    plain: plainOf,
-    exact: exactOf,
+    plain: plainOf === undefined ? undefined : hexOf(plainOf),
+    exact: exactOf === undefined ? undefined : hexOf(exactOf),
   });
+}
+
+function digestOf(content: Content | undefined, digest: Digest): ReturnType<Digest> | undefined {
+  if (content === undefined) return undefined;
+  // The name of a form has no line feed, so the first line feed ends it, for every body.
+  const before = `${content.form}\n`;
+  return "text" in content
+    ? digest(encoder.encode(before + content.text))
+    : digest(joinBytes([encoder.encode(before), content.bytes]));
+}
+
+/** As `Promise.all`, without promises where there are none. */
+async function both<One, Other>(
+  one: One | Promise<One>,
+  other: Other | Promise<Other>,
+): Promise<readonly [One, Other]> {
+  return one instanceof Promise || other instanceof Promise
+    ? Promise.all([one, other])
+    : [one, other];
 }
 
 /** Returns a key for a remote service, of the request's key and the name of a phase: the same in every attempt. */
@@ -48,10 +71,9 @@ export async function derivedKey(parts: readonly string[], digest: Digest): Prom
   return hexOf(await digest(encoder.encode(JSON.stringify(parts))));
 }
 
-interface Content {
-  readonly form: "json" | "form" | "parts" | "bytes";
-  readonly bytes: Uint8Array;
-}
+type Content =
+  | { readonly form: "json" | "form" | "parts"; readonly text: string }
+  | { readonly form: "bytes"; readonly bytes: Uint8Array };
 
 /** The content as parsers understand it, and with every digit of its bytes. Undefined if this process cannot know it. */
 interface Contents {
@@ -59,7 +81,7 @@ interface Contents {
   readonly exact: Content | undefined;
 }
 
-function contentOf({ body, headers }: IdempotencyRequest, essence: string): Contents {
+function contentOf(body: RequestBody, headers: HeaderReader, essence: string): Contents {
   if (body.kind === "unseen")
     throw new HapaxError(
       "unsupported",
@@ -94,11 +116,11 @@ function parsedContent(value: unknown, essence: string): Content {
   throw new HapaxError("invalid_request", "the body is nested too deep to be compared");
 }
 
-function textContent(form: Content["form"], text: string): Content {
-  return { form, bytes: encoder.encode(text) };
+function textContent(form: Exclude<Content["form"], "bytes">, text: string): Content {
+  return { form, text };
 }
 
-function isPacked(headers: Headers): boolean {
+function isPacked(headers: HeaderReader): boolean {
   const encoding = headers.get("content-encoding")?.trim().toLowerCase() ?? "identity";
   return encoding !== "identity" && encoding !== "";
 }
@@ -137,7 +159,7 @@ const BOUNDARY = /;\s*boundary=(?:"([^"]+)"|([^\s;"]+))/i;
 const bytewise = new TextDecoder("latin1");
 
 /** Returns the parts of a form without its boundary: a form that is sent again has another one (RFC 2046, 5.1.1). */
-function partsOf(bytes: Uint8Array, headers: Headers): string | undefined {
+function partsOf(bytes: Uint8Array, headers: HeaderReader): string | undefined {
   const match = BOUNDARY.exec(headers.get("content-type") ?? "");
   const boundary = match?.[1] ?? match?.[2];
   if (boundary === undefined) return undefined;

@@ -22,43 +22,91 @@ export interface RequestFlight {
   end(kept: Kept | undefined): void;
 }
 
+/** Names a place in `Flights`. */
+export type FlightId = string;
+
 export class Flights {
   readonly #clock: Clock;
-  readonly #all = new Map<string, RunningRequest>();
+  readonly #all = new Map<FlightId, RunningRequest>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  at(place: Place): RunningRequest | undefined {
-    return this.#all.get(idOf(place));
+  at(id: FlightId): RunningRequest | undefined {
+    return this.#all.get(id);
   }
 
   /** Notes that this process works on a key, or tries to. */
-  start(place: Place, fingerprint: string | undefined): RequestFlight {
-    const id = idOf(place);
-    let onEnded: (kept: Kept | undefined) => void = () => undefined;
-    const ended = new Promise<Kept | undefined>((resolve) => (onEnded = resolve));
-    let onClaimed: () => void = () => undefined;
-    const claimed = new Promise<void>((resolve) => (onClaimed = resolve));
-    const claimedMs = this.#clock.steadyMs();
-    const flight = { fingerprint, claimedMs, claimed, isClaimed: false, ended };
+  start(id: FlightId, fingerprint: string | undefined): RequestFlight {
+    const flight = new Flight(fingerprint, this.#clock.steadyMs(), () => {
+      // Another flight may have begun since this one was lost.
+      if (this.#all.get(id) === flight) this.#all.delete(id);
+    });
     this.#all.set(id, flight);
-    return {
-      claim() {
-        flight.isClaimed = true;
-        onClaimed();
-      },
-      end: (kept) => {
-        // Another flight may have begun since this one was lost.
-        if (this.#all.get(id) === flight) this.#all.delete(id);
-        onClaimed();
-        onEnded(kept);
-      },
-    };
+    return flight;
   }
 }
 
-function idOf({ scope, key }: Place): string {
+/** The promises are made when they are asked for: most requests have no twin. */
+class Flight implements RunningRequest, RequestFlight {
+  readonly fingerprint: string | undefined;
+  readonly claimedMs: number;
+  isClaimed = false;
+  readonly #onOver: () => void;
+  #claimed: Waiting<void> | undefined;
+  #ended: Waiting<Kept | undefined> | undefined;
+  #isOver = false;
+  #kept: Kept | undefined;
+
+  constructor(fingerprint: string | undefined, claimedMs: number, onOver: () => void) {
+    this.fingerprint = fingerprint;
+    this.claimedMs = claimedMs;
+    this.#onOver = onOver;
+  }
+
+  get claimed(): Promise<void> {
+    if (this.#claimed === undefined) {
+      this.#claimed = waiting();
+      if (this.isClaimed || this.#isOver) this.#claimed.resolve();
+    }
+    return this.#claimed.promise;
+  }
+
+  get ended(): Promise<Kept | undefined> {
+    if (this.#ended === undefined) {
+      this.#ended = waiting();
+      if (this.#isOver) this.#ended.resolve(this.#kept);
+    }
+    return this.#ended.promise;
+  }
+
+  claim(): void {
+    this.isClaimed = true;
+    this.#claimed?.resolve();
+  }
+
+  end(kept: Kept | undefined): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#kept = kept;
+    this.#onOver();
+    this.#claimed?.resolve();
+    this.#ended?.resolve(kept);
+  }
+}
+
+interface Waiting<T> {
+  readonly promise: Promise<T>;
+  readonly resolve: (value: T) => void;
+}
+
+function waiting<T>(): Waiting<T> {
+  let resolve: (value: T) => void = () => undefined;
+  const promise = new Promise<T>((done) => (resolve = done));
+  return { promise, resolve };
+}
+
+export function flightIdOf({ scope, key }: Place): FlightId {
   return JSON.stringify([scope, key]);
 }

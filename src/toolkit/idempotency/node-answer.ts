@@ -23,14 +23,46 @@ type WriteHeadArguments = readonly (
   | undefined
 )[];
 
+interface Head {
+  readonly status: number;
+  /** A copy. */
+  readonly headers: OutgoingHttpHeaders;
+}
+
+function headOf(response: ServerResponse): Head {
+  return { status: response.statusCode, headers: response.getHeaders() };
+}
+
+const HELD = Symbol("held answer");
+
+type HeldResponse = ServerResponse & { readonly [HELD]: HeldAnswer };
+
+/** What the handler sees of its response. The same functions for all responses: others would make all further use of it slow. */
+const SEEN = {
+  headersSent: {
+    configurable: true,
+    get(this: HeldResponse): boolean {
+      return this[HELD].isBegun || this[HELD].real("headersSent");
+    },
+  },
+  writableEnded: {
+    configurable: true,
+    get(this: HeldResponse): boolean {
+      return this[HELD].isEnded || this[HELD].real("writableEnded");
+    },
+  },
+};
+
 export class HeldAnswer {
   /** Resolves when the handler has ended its response; rejects if it has destroyed it. */
   readonly ended: Promise<HttpAnswer>;
   readonly #response: ServerResponse;
   readonly #chunks: Uint8Array[] = [];
-  readonly #before: { readonly status: number; readonly headers: OutgoingHttpHeaders };
+  /** All chunks, when the handler has ended the response. */
+  #body: Uint8Array = new Uint8Array(0);
+  readonly #before: Head;
   /** The head when the handler ended the response. */
-  #after: { readonly status: number; readonly headers: OutgoingHttpHeaders };
+  #after: Head;
   #isHolding = true;
   #isBegun = false;
   #isEnded = false;
@@ -42,7 +74,7 @@ export class HeldAnswer {
 
   constructor(response: ServerResponse) {
     this.#response = response;
-    this.#before = { status: response.statusCode, headers: { ...response.getHeaders() } };
+    this.#before = headOf(response);
     this.#after = this.#before;
     this.ended = new Promise((resolve, reject) => {
       this.#end = resolve;
@@ -60,9 +92,8 @@ export class HeldAnswer {
     this.#isBegun = false;
     this.#restore();
     for (const [name, value] of extra) response.setHeader(name, value);
-    const body = joinBytes(this.#chunks);
     if (this.#onSent !== undefined) response.once("finish", this.#onSent);
-    this.#realEnd(body.length === 0 ? undefined : body);
+    this.#realEnd(this.#body.length === 0 ? undefined : this.#body);
   }
 
   /** Sends another answer in place of the held one. */
@@ -102,6 +133,11 @@ export class HeldAnswer {
     return this.#isBegun;
   }
 
+  /** What the prototype of the response says: the answer that is held back is not in it. */
+  real(name: "headersSent" | "writableEnded"): boolean {
+    return Reflect.get(Object.getPrototypeOf(this.#response), name, this.#response);
+  }
+
   /** Undoes changes of the head after the end: without this they would not have been sent either. */
   #restore(): void {
     const response = this.#response;
@@ -109,9 +145,11 @@ export class HeldAnswer {
     response.statusCode = status;
     for (const name of response.getHeaderNames())
       if (headers[name] === undefined) response.removeHeader(name);
-    for (const [name, value] of Object.entries(headers))
+    for (const name of Object.keys(headers)) {
+      const value = headers[name];
       if (value !== undefined && value !== response.getHeader(name))
         response.setHeader(name, value);
+    }
   }
 
   #takeOver(): void {
@@ -152,15 +190,8 @@ export class HeldAnswer {
       },
     };
     // Overloads of the types cannot be written as one function.
-    Object.assign(response, own as object);
-    const wasSent = (): boolean =>
-      Reflect.get(Object.getPrototypeOf(response), "headersSent", response);
-    const wasEnded = (): boolean =>
-      Reflect.get(Object.getPrototypeOf(response), "writableEnded", response);
-    Object.defineProperties(response, {
-      headersSent: { configurable: true, get: () => this.#isBegun || wasSent() },
-      writableEnded: { configurable: true, get: () => this.#isEnded || wasEnded() },
-    });
+    Object.assign(response, own as object, { [HELD]: this });
+    Object.defineProperties(response, SEEN);
   }
 
   #writeHead(status: number, rest: WriteHeadArguments): void {
@@ -198,10 +229,10 @@ export class HeldAnswer {
     this.#isBegun = true;
     this.#isEnded = true;
     this.#onSent = callback;
-    const body = joinBytes(this.#chunks);
-    const { statusCode: status } = this.#response;
-    this.#after = { status, headers: { ...this.#response.getHeaders() } };
-    this.#end({ status, headers: headersOf(this.#after.headers), body });
+    this.#body = joinBytes(this.#chunks);
+    this.#after = headOf(this.#response);
+    const { status, headers } = this.#after;
+    this.#end({ status, headers: headersOf(headers), body: this.#body });
   }
 
   #keep(chunk: unknown, encoding: BufferEncoding): void {
@@ -244,12 +275,14 @@ function pairsOf(
 }
 
 function headersOf(headers: OutgoingHttpHeaders): HttpAnswer["headers"] {
-  return Object.entries(headers).flatMap(([name, value]): [string, string][] => {
-    if (value === undefined) return [];
-    return Array.isArray(value)
-      ? value.map((one): [string, string] => [name, one])
-      : [[name, String(value)]];
-  });
+  const pairs: [string, string][] = [];
+  for (const name of Object.keys(headers)) {
+    const value = headers[name];
+    if (value === undefined) continue;
+    if (Array.isArray(value)) for (const one of value) pairs.push([name, one]);
+    else pairs.push([name, String(value)]);
+  }
+  return pairs;
 }
 
 /** Sends an answer of the engine: a repetition or a refusal. */

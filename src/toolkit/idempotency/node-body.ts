@@ -7,7 +7,7 @@
 import { BodyPieces } from "../../base/body-pieces.ts";
 import type { IncomingMessage } from "node:http";
 import { HapaxError } from "../../base/errors.ts";
-import { bodyOf, headersOf, type RequestBody, bodyTooLarge } from "./request.ts";
+import { bodyOf, bodyTooLarge, type HeaderReader, type RequestBody } from "./request.ts";
 
 /** The parsers of Express put their result into `body`. */
 type ParsedMessage = IncomingMessage & { readonly body?: unknown };
@@ -15,12 +15,12 @@ type ParsedMessage = IncomingMessage & { readonly body?: unknown };
 /** Returns the bytes, or the result of an earlier parser. Throws `body_too_large`. */
 export async function bodyOfMessage(
   request: ParsedMessage,
+  headers: HeaderReader,
   bytesMax: number,
 ): Promise<RequestBody> {
   // A client that went away before the end has sent no request. It must not look like a request without a body.
   if (request.destroyed && !request.readableEnded && request.body === undefined) throw left();
-  if (request.readableEnded || !request.readable)
-    return bodyOf(request.body, headersOf(request.headers));
+  if (request.readableEnded || !request.readable) return bodyOf(request.body, headers);
   // In HTTP/2 a body that was read cannot be put back.
   if (request.httpVersionMajor >= 2)
     throw new HapaxError("unsupported", "the adapter of node:http takes HTTP/1 only");
@@ -69,11 +69,8 @@ function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
       if (bytes.length > 0) request.unshift(Buffer.from(bytes));
       resolve(bytes);
     };
-    // Listening to an ended stream would end it.
-    if (request.complete && request.readableLength === 0) {
-      resolve(new Uint8Array(0));
-      return;
-    }
-    request.on("readable", take).on("error", fail).on("close", gone);
+    // Listening to an ended stream would end it. Most bodies are here as a whole: then there is nothing to listen for.
+    if (request.complete) take();
+    else request.on("readable", take).on("error", fail).on("close", gone);
   });
 }

@@ -30,13 +30,24 @@ export async function conduct<Tx>(
   isFailure: (answer: HttpAnswer) => boolean = () => false,
   held = new HeldAnswer(response),
 ): Promise<void> {
-  const aborted = new Promise<never>((_resolve, reject) => aborts.set(response, reject));
   let answer: HttpAnswer;
   try {
-    const done = work().then((isDone) => (isDone ? endOf(held, response) : held.ended));
-    answer = await Promise.race([done, held.ended, aborted]);
-    // The end of the response is the end of the work: a later failure can change nothing any more.
-    done.catch(onError);
+    answer = await new Promise((resolve, reject) => {
+      let isAnswered = false;
+      aborts.set(response, reject);
+      held.ended.then((ended) => {
+        isAnswered = true;
+        resolve(ended);
+      }, reject);
+      const failed = (error: unknown): void => {
+        // The end of the response is the end of the work: a later failure can change nothing any more.
+        if (isAnswered) onError(error);
+        else reject(error as Error); // The caller gets what the handler has thrown.
+      };
+      work().then((isDone) => {
+        if (isDone && !held.isEnded) endOf(held, response).then(resolve, failed);
+      }, failed);
+    });
   } catch (error) {
     await run.fail(error);
     const lost = run.answerTo(error);

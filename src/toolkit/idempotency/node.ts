@@ -11,7 +11,7 @@ import type { Begun, Idempotency } from "./engine.ts";
 import { sendNodeAnswer } from "./node-answer.ts";
 import { bodyOfMessage } from "./node-body.ts";
 import { abortWork, conduct, isOver, sendFailure } from "./node-conduct.ts";
-import { hasLostHeaders, headersOf, LOST_HEADERS, urlOf } from "./request.ts";
+import { adaptedRequest, hasLostHeaders, LOST_HEADERS, MessageReader, urlOf } from "./request.ts";
 
 export { fileKeyStore } from "./key-file.ts";
 
@@ -212,27 +212,32 @@ async function begin<Tx, Source>(
   if (engine.concerns(method, true) && hasLostHeaders(request)) {
     return { kind: "answer", answer: engine.problem("headers_too_large", LOST_HEADERS) };
   }
-  const headers = headersOf(request.headers);
-  const key = headers.get(engine.options.header);
+  const reader = new MessageReader(request.headers);
+  const key = reader.get(engine.options.header);
   if (!engine.concerns(method, key !== null)) return "passed";
   const refusal = engine.refusalOf(method, key);
   if (refusal !== undefined) return { kind: "answer", answer: refusal };
-  const gone = new AbortController();
-  response.once("close", () => {
-    gone.abort();
-  });
   let body: Awaited<ReturnType<typeof bodyOfMessage>>;
   try {
-    body = await bodyOfMessage(request, engine.options.bodyBytesMax);
+    body = await bodyOfMessage(request, reader, engine.options.bodyBytesMax);
   } catch (error) {
     if (!isHapaxError(error, "body_too_large")) throw error;
     // The rest of the body is not read: the connection cannot be used again.
     response.setHeader("Connection", "close");
     return { kind: "answer", answer: engine.problem(error.code, error.message) };
   }
-  const url = urlOf(request.originalUrl ?? request.url ?? "/");
-  const source = request as Source; // Cast: with this adapter `Source` is the type of the request.
-  const begun = await engine.begin({ method, url, headers, body, source, signal: gone.signal });
+  const begun = await engine.begin(
+    adaptedRequest<Source>(
+      {
+        method,
+        url: urlOf(request.originalUrl ?? request.url ?? "/"),
+        body,
+        source: request as Source, // Cast: with this adapter `Source` is the type of the request.
+      },
+      reader,
+      response,
+    ),
+  );
   if (begun.kind === "run") engine.remember(request, begun.run);
   return begun;
 }

@@ -1,7 +1,8 @@
 /** Options of the engine. They are checked once; one error lists all problems. */
 
 import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
-import { type Digest, webDigest } from "../../base/digest.ts";
+import type { Digest } from "../../base/digest.ts";
+import { platformDigest } from "../../base/platform-digest.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
 import { GLOBAL, SCOPE_RULE } from "../rules/scoped-key.ts";
@@ -203,7 +204,7 @@ export function resolveOptions<Tx, Source>(
       BODY_BYTES_MAX,
     ),
     describedBy: options.describedBy,
-    digest: options.digest ?? webDigest,
+    digest: options.digest ?? platformDigest(),
     onError: options.onError ?? ((error) => console.error(error)),
     tools: resolveTools(options),
   };

@@ -10,7 +10,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { type HttpAnswer, keptHeaders } from "./answer.ts";
+import type { HttpAnswer } from "./answer.ts";
 
 /** A stored request, which a completer can repeat. */
 export interface StoredRequest {
@@ -67,8 +67,9 @@ export function decodeProgress(data: Uint8Array | undefined): Progress {
   return { request, phases: new Map(head.phases.map(([name, value]) => [name, value])) };
 }
 
+/** Encodes the part of an answer that is kept. */
 export function encodeAnswer({ status, headers, body }: HttpAnswer): Uint8Array {
-  return encode({ kind: "answer", status, headers: keptHeaders(headers) }, body);
+  return encode({ kind: "answer", status, headers }, body);
 }
 
 /** Returns the kept answer; undefined if it was too large. */
@@ -81,9 +82,9 @@ export function decodeAnswer(data: Uint8Array | undefined): HttpAnswer | undefin
 
 function encode(head: ProgressHead | AnswerHead, body: Uint8Array): Uint8Array {
   const json = encoder.encode(JSON.stringify(head));
-  const bytes = new Uint8Array(PREFIX + json.length + body.length);
-  bytes[0] = VERSION;
-  new DataView(bytes.buffer).setUint32(1, json.length);
+  const { length } = json;
+  const bytes = new Uint8Array(PREFIX + length + body.length);
+  bytes.set([VERSION, length >>> 24, length >>> 16, length >>> 8, length]);
   bytes.set(json, PREFIX);
   bytes.set(body, PREFIX + json.length);
   return bytes;

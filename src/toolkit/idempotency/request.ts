@@ -17,6 +17,14 @@ export interface IdempotencyRequest<Source = unknown> {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** Reads single headers: `Headers`, or what is cheaper to make. */
+export type HeaderReader = Pick<Headers, "get" | "has">;
+
+/** A request of an adapter whose `headers` are made when they are asked for. The engine reads with `reader`. */
+export interface AdaptedRequest<Source> extends IdempotencyRequest<Source> {
+  readonly reader?: HeaderReader;
+}
+
 /** The bytes of a body, or the result of an earlier parser. */
 export type RequestBody =
   | { readonly kind: "bytes"; readonly bytes: Uint8Array }
@@ -28,7 +36,7 @@ const NOTHING = new Uint8Array(0);
 const encoder = new TextEncoder();
 
 /** Returns the body from the value that a framework left in `request.body`. */
-export function bodyOf(value: unknown, headers: Headers): RequestBody {
+export function bodyOf(value: unknown, headers: HeaderReader): RequestBody {
   // An empty body and an unknown one must differ: otherwise all requests would look the same.
   if (!hasBody(headers) && isNothing(value)) return { kind: "bytes", bytes: NOTHING };
   if (value === undefined) return { kind: "unseen" };
@@ -47,12 +55,12 @@ function isNothing(value: unknown): boolean {
 }
 
 /** RFC 9112, 6. */
-function hasBody(headers: Headers): boolean {
+function hasBody(headers: HeaderReader): boolean {
   return headers.has("transfer-encoding") || Number(headers.get("content-length") ?? 0) > 0;
 }
 
 /** Returns the bytes of a body; for parsed JSON, bytes with the same meaning; undefined if they are unknown. */
-export function bytesOf(body: RequestBody, headers: Headers): Uint8Array | undefined {
+export function bytesOf(body: RequestBody, headers: HeaderReader): Uint8Array | undefined {
   if (body.kind === "bytes") return body.bytes;
   // A value that was parsed from another type must not become JSON: later readers go by the type.
   if (body.kind === "unseen" || !isJsonEssence(essenceOf(headers.get("content-type"))))
@@ -102,8 +110,11 @@ export async function readBody(request: Request, bytesMax: number): Promise<Uint
   }
 }
 
+/** The headers of a message of `node:http`. */
+type MessageHeaders = Readonly<Record<string, string | string[] | undefined>>;
+
 /** Converts the headers of `node:http`. */
-export function headersOf(all: Readonly<Record<string, string | string[] | undefined>>): Headers {
+function headersOf(all: MessageHeaders): Headers {
   const headers = new Headers();
   for (const [name, value] of Object.entries(all)) {
     // HTTP/2 has the target among its headers.
@@ -111,6 +122,78 @@ export function headersOf(all: Readonly<Record<string, string | string[] | undef
     for (const one of Array.isArray(value) ? value : [value]) headers.append(name, one);
   }
   return headers;
+}
+
+/** Reads the headers of a message of `node:http`. Most requests need three of them: `Headers` of all take much longer. */
+export class MessageReader implements HeaderReader {
+  readonly #all: MessageHeaders;
+  readonly #values = new Map<string, string>();
+  #headers: Headers | undefined;
+
+  constructor(all: MessageHeaders) {
+    this.#all = all;
+    for (const name of Object.keys(all)) {
+      const value = all[name];
+      if (value === undefined) continue;
+      const lower = name.toLowerCase();
+      const before = this.#values.get(lower);
+      const text = Array.isArray(value) ? value.join(", ") : String(value);
+      this.#values.set(lower, before === undefined ? text : `${before}, ${text}`);
+    }
+  }
+
+  /** All of them. They are made once. */
+  get headers(): Headers {
+    this.#headers ??= headersOf(this.#all);
+    return this.#headers;
+  }
+
+  get(name: string): string | null {
+    return this.#values.get(name.toLowerCase()) ?? null;
+  }
+
+  has(name: string): boolean {
+    return this.#values.has(name.toLowerCase());
+  }
+}
+
+/** The part of a response that says when its client has gone. */
+interface ClosingResponse {
+  readonly closed?: boolean;
+  once(event: "close", listener: () => void): unknown;
+}
+
+/** Returns a request whose headers and signal are made when they are asked for: most handlers ask for neither. */
+export function adaptedRequest<Source>(
+  parts: Pick<IdempotencyRequest<Source>, "method" | "url" | "body" | "source">,
+  reader: MessageReader,
+  response: ClosingResponse,
+): AdaptedRequest<Source> {
+  let gone: AbortController | undefined;
+  return {
+    method: parts.method,
+    url: parts.url,
+    body: parts.body,
+    source: parts.source,
+    reader,
+    get headers() {
+      return reader.headers;
+    },
+    get signal() {
+      gone ??= goneWith(response);
+      return gone.signal;
+    },
+  };
+}
+
+function goneWith(response: ClosingResponse): AbortController {
+  const gone = new AbortController();
+  if (response.closed === true) gone.abort();
+  else
+    response.once("close", () => {
+      gone.abort();
+    });
+  return gone;
 }
 
 /** The members of a `node:http` message that are needed to count its headers. */

@@ -8,11 +8,11 @@
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
-import { failpoint } from "../../base/failpoint.ts";
+import { failpoint, hasFailpoint } from "../../base/failpoint.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import type { Claim } from "../once/claiming.ts";
 import { untilEnded } from "../once/locking.ts";
-import { type HttpAnswer, keptHeaders, problemOf, withExpiry } from "./answer.ts";
+import { type HttpAnswer, keptOf, problemOf, withExpiry } from "./answer.ts";
 import { type IdempotencyContext, NotStarted } from "./context.ts";
 import { derivedKey } from "./fingerprint.ts";
 import { type OpenTransaction, openTransaction } from "./open-transaction.ts";
@@ -25,7 +25,7 @@ export interface RunParts<Tx> {
   readonly options: Omit<ResolvedOptions<never>, "scope" | "fingerprint">;
   /** Undefined for a request without a key. */
   readonly claim: Claim<Tx> | undefined;
-  /** Aborts when the work may not go on. */
+  /** Aborts when the work may not go on. It may be made when it is asked for. */
   readonly signal: AbortSignal;
   readonly progress: Progress;
   /** Called once, with the answer if it is kept. */
@@ -42,19 +42,16 @@ export class Run<Tx> {
   readonly context: IdempotencyContext<Tx>;
   readonly #parts: RunParts<Tx>;
   readonly #transaction: OpenTransaction<Tx> | undefined;
-  readonly #phases: Phases<Tx>;
+  /** Undefined in the mode `transaction`. */
+  readonly #phases: Phases<Tx> | undefined;
   #isNotStarted = false;
   #isOver = false;
 
-  /** `opened`: the transaction in which the claim was made. */
-  static async open<Tx>(parts: RunParts<Tx>, opened?: OpenTransaction<Tx>): Promise<Run<Tx>> {
-    const { ledger, options, claim, signal, onEnd } = parts;
+  static async open<Tx>(parts: RunParts<Tx>): Promise<Run<Tx>> {
+    const { ledger, options, signal, onEnd } = parts;
     if (options.mode === "phases") return new Run(parts, undefined);
     try {
-      const transaction = opened ?? (await openTransaction(ledger, signal));
-      // While an exclusive transaction is open, no other process can take the claim, and this one cannot renew it.
-      if (ledger.supports.isExclusive) claim?.pause();
-      return new Run(parts, transaction);
+      return Run.in(parts, await openTransaction(ledger, signal));
     } catch (error) {
       await freeing(parts, (held) => held.release());
       onEnd(undefined);
@@ -62,16 +59,18 @@ export class Run<Tx> {
     }
   }
 
+  /** Returns the run of an open transaction. */
+  static in<Tx>(parts: RunParts<Tx>, transaction: OpenTransaction<Tx>): Run<Tx> {
+    // While an exclusive transaction is open, no other process can take the claim, and this one cannot renew it.
+    if (parts.ledger.supports.isExclusive) parts.claim?.pause();
+    return new Run(parts, transaction);
+  }
+
   private constructor(parts: RunParts<Tx>, transaction: OpenTransaction<Tx> | undefined) {
-    const { ledger, options, claim, signal, progress } = parts;
     this.#parts = parts;
     this.#transaction = transaction;
-    const { scope, key } = claim?.place ?? {};
-    // Without a key every request is separate work.
-    const root = claim === undefined ? [options.tools.random.id()] : [scope ?? "", key ?? ""];
-    const keyOf = (name: string): Promise<string> => derivedKey([...root, name], options.digest);
-    this.#phases = new Phases({ ledger, claim, progress, signal, keyOf });
-    this.context = this.#contextOf(scope, key, signal);
+    this.#phases = transaction === undefined ? phasesOf(parts) : undefined;
+    this.context = this.#contextOf();
   }
 
   /** Commits the work. Returns the answer to send. Rejects if the work is not committed. */
@@ -87,12 +86,12 @@ export class Run<Tx> {
     const { options, claim } = this.#parts;
     // Counted from before the commit: the retention in the database begins later, so it also ends later.
     const expiresAtMs = options.tools.clock.nowMs() + options.retainMs;
+    const keptAnswer = isStorable(answer, options.answerBytesMax) ? keptOf(answer) : undefined;
     let kept: Kept | undefined;
     try {
-      await this.#commit(answer);
-      if (isStorable(answer, options.answerBytesMax))
-        kept = { answer: { ...answer, headers: keptHeaders(answer.headers) }, expiresAtMs };
-      await failpoint("http.committed");
+      await this.#commit(keptAnswer);
+      if (keptAnswer !== undefined) kept = { answer: keptAnswer, expiresAtMs };
+      if (hasFailpoint()) await failpoint("http.committed");
       return claim === undefined ? answer : withExpiry(answer, expiresAtMs);
     } catch (error) {
       if (!isHapaxError(error, "lease_lost")) throw error;
@@ -128,19 +127,21 @@ export class Run<Tx> {
     }
   }
 
-  async #commit(answer: HttpAnswer): Promise<void> {
-    const { ledger, options, claim } = this.#parts;
-    const data = isStorable(answer, options.answerBytesMax) ? encodeAnswer(answer) : undefined;
+  async #commit(kept: HttpAnswer | undefined): Promise<void> {
+    const { ledger, claim } = this.#parts;
+    const data = kept === undefined ? undefined : encodeAnswer(kept);
     try {
-      await failpoint("http.worked");
+      if (hasFailpoint()) await failpoint("http.worked");
       if (this.#transaction === undefined) {
         await claim?.complete(ledger, "done", data);
         await failpoint("http.completed");
         return;
       }
       await this.#transaction.commit(async (tx) => {
-        await claim?.complete(ledger.in(tx), "done", data);
-        await failpoint("http.completed");
+        const entry = claim?.end(data);
+        if (entry === undefined) await claim?.complete(ledger.in(tx), "done", data);
+        if (hasFailpoint()) await failpoint("http.completed");
+        return entry;
       });
     } catch (error) {
       // The claim is gone, so there is nothing to look up and nothing to free.
@@ -187,32 +188,29 @@ export class Run<Tx> {
 
   async #free(): Promise<void> {
     await this.#rollBack();
-    const isAsNew = this.#isNotStarted && !this.#phases.hasAny;
+    const hasPhases = this.#phases?.hasAny ?? this.#parts.progress.phases.size > 0;
+    const isAsNew = this.#isNotStarted && !hasPhases;
     await freeing(this.#parts, (held) => (isAsNew ? held.forget() : held.release()));
   }
 
-  #contextOf(
-    scope: string | undefined,
-    key: string | undefined,
-    signal: AbortSignal,
-  ): IdempotencyContext<Tx> {
-    const {
-      claim,
-      options: { mode },
-    } = this.#parts;
+  #contextOf(): IdempotencyContext<Tx> {
+    const parts = this.#parts;
+    const { claim } = parts;
     const transaction = this.#transaction;
     const phases = this.#phases;
     return {
-      key,
-      scope,
+      key: claim?.place.key,
+      scope: claim?.place.scope,
       attempt: claim?.attempts ?? 1,
-      signal,
+      get signal() {
+        return parts.signal;
+      },
       get tx(): Tx {
         if (transaction !== undefined) return transaction.tx;
         throw new HapaxError("unsupported", "in the mode phases, each phase has a tx of its own");
       },
       phase: (name, work, options?: { readonly effect: "call" }) => {
-        if (mode === "phases")
+        if (phases !== undefined)
           return phases.run(name, work as never, options?.effect ?? "transaction");
         return Promise.reject(new HapaxError("unsupported", "phases need mode=phases"));
       },
@@ -222,6 +220,14 @@ export class Run<Tx> {
       },
     };
   }
+}
+
+function phasesOf<Tx>({ ledger, options, claim, progress, signal }: RunParts<Tx>): Phases<Tx> {
+  const { scope, key } = claim?.place ?? {};
+  // Without a key every request is separate work.
+  const root = claim === undefined ? [options.tools.random.id()] : [scope ?? "", key ?? ""];
+  const keyOf = (name: string): Promise<string> => derivedKey([...root, name], options.digest);
+  return new Phases({ ledger, claim, progress, signal, keyOf });
 }
 
 /** Returns the answer for the client. It does not mention the lost lease; the client just asks again. */

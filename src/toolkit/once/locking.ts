@@ -13,7 +13,7 @@ import type { ResolvedTools } from "./tools.ts";
 import { LOCK_MS_MAX } from "./limits.ts";
 import { growingPauses } from "./pauses.ts";
 
-/** The result of `acquireLocked()`. `claims first`: the key needs a claim that is committed before its work begins. */
+/** The result of `acquiredBy()`. `claims first`: the key needs a claim that is committed before its work begins. */
 export type AcquiredLock<Tx> =
   | { readonly kind: "locked"; readonly claim: Claim<Tx> }
   | { readonly kind: "done" | "failed" | "mismatch" | "running"; readonly entry: Entry }
@@ -52,25 +52,9 @@ export async function inLockedTransaction<Tx, T>(
 }
 
 /**
- * Claims the key in the transaction of the work, or says why not. Does not wait. `inside` is `ledger.in(tx)`. `over` aborts when the
- * claim is lost: its signal must end that transaction, and so the work (CK5).
+ * Says what a lock means for the claim, which the caller has to start. `startedMs` is when it was asked for. `over` aborts when the
+ * claim is lost: its signal must end the transaction, and so the work (CK5).
  */
-export async function acquireLocked<Tx>(
-  ledger: Ledger<Tx>,
-  inside: Ledger<Tx>,
-  place: Place,
-  terms: ClaimTerms,
-  tools: ResolvedTools,
-  over: AbortController,
-): Promise<AcquiredLock<Tx>> {
-  const startedMs = tools.clock.steadyMs();
-  const locked = (await inside.entries.lock?.(place)) ?? { kind: "stale" };
-  const acquired = acquiredBy(locked, ledger, place, terms, tools, over, startedMs);
-  if (acquired.kind === "locked") acquired.claim.start();
-  return acquired;
-}
-
-/** Says what a lock means for the claim, which the caller has to start. `startedMs` is when it was asked for. */
 export function acquiredBy<Tx>(
   locked: Locked,
   ledger: Ledger<Tx>,
