@@ -2,7 +2,7 @@
 
 import { HapaxError } from "../base/error-codes.ts";
 import { OptionsCheck } from "../base/options-check.ts";
-import { type Clock, waitingClock } from "../base/clock.ts";
+import { clientClock, type Clock } from "../base/clock.ts";
 import type { RetryOptions } from "../base/retry-options.ts";
 import { type Random, systemRandom } from "../base/random.ts";
 import { withToken } from "./token.ts";
@@ -71,7 +71,7 @@ export function resolveClientOptions(options: ClientOptions, url: string): Resol
     headers: options.headers ?? {},
     params: options.params ?? {},
     transport: token === undefined ? transport : withToken(transport, token, url),
-    clock: options.clock ?? waitingClock,
+    clock: options.clock ?? clientClock,
     random: options.random ?? systemRandom,
     retry: {
       totalMs: check.number("retry.totalMs", retry.totalMs, 60_000, 0),

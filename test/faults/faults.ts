@@ -13,6 +13,7 @@ import { actFaults } from "./acts.ts";
 import { apiKeyFaults } from "./api-keys.ts";
 import { chaosFaults } from "./chaos.ts";
 import { clientReadFaults } from "./client-reads.ts";
+import { clockFaults } from "./clock.ts";
 import { clientTokenFaults } from "./client-tokens.ts";
 import { clientWriteFaults } from "./client-writes.ts";
 import { ecosystemFaults } from "./ecosystem.ts";
@@ -33,6 +34,7 @@ import { idempotencyFaults } from "./idempotency.ts";
 import { ledgerFaults } from "./ledgers.ts";
 import { lifeFaults } from "./lives.ts";
 import { objectLedgerFaults } from "./object-ledger.ts";
+import { limitFaults } from "./limits.ts";
 import { onceFaults } from "./once.ts";
 import { outboxFaults } from "./outbox.ts";
 import { outboxDecodingFaults } from "./outbox-decoding.ts";
@@ -87,6 +89,8 @@ export const faults: readonly Fault[] = [
   ...laneFaults,
   ...fetchFaults,
   ...objectFaults,
+  ...limitFaults,
+  ...clockFaults,
   ...lifeFaults,
   ...quotaFaults,
   ...requestFaults,

@@ -1,6 +1,6 @@
 /** The options of a pipeline, and their check. */
 
-import { type Clock, waitingClock } from "../../base/clock.ts";
+import { clientClock, type Clock } from "../../base/clock.ts";
 import type { RetryOptions } from "../../base/retry-options.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import type { Sink } from "./sink.ts";
@@ -191,7 +191,7 @@ export function resolvePipeline<T, Tx>(
     batchMs: check.number("batchMs", options.batchMs, 1_000, 0),
     closeMs: check.number("closeMs", options.closeMs, 5_000, 0),
     patienceMs: check.number("patienceMs", options.patienceMs, Infinity, 0),
-    clock: options.clock ?? waitingClock,
+    clock: options.clock ?? clientClock,
     random: options.random ?? systemRandom,
   };
   if (options.group === "") check.problem("group is empty");
