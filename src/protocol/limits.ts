@@ -1,6 +1,6 @@
 /**
  * Every limit of the server, in one place, each with its reason. Options can change those that `ServerOptions`
- * names. The others are part of the protocol or protect the process.
+ * names, within the ranges of `streams/server/options.ts`. The others are part of the protocol or protect the process.
  */
 
 import { KEY_CHARS_MAX } from "./idempotency-key.ts";
@@ -207,4 +207,18 @@ export const LIMITS = {
   /** Deliveries at once, in all and to one host. */
   webhooksMax: 64,
   webhooksPerHostMax: 8,
+} as const;
+
+/**
+ * The room of a server on a platform with 128 MB of memory, such as Workers; `createFetchServer` begins with it. All of it full at
+ * once is 44 MiB: live readers have as much of their own as `pendingBytesMax` (at most `tellingBytesMax`), and answers of
+ * transactions are in the store. Objects of one class may share the memory of one program.
+ */
+export const SMALL_LIMITS = {
+  bodyBytesMax: 4 * 1024 * 1024,
+  bodiesBytesMax: 8 * 1024 * 1024,
+  pendingBytesMax: 8 * 1024 * 1024,
+  heldBytesMax: 4 * 1024 * 1024,
+  answersBytesMax: 16 * 1024 * 1024,
+  outcomeBytesMax: 16 * 1024 * 1024,
 } as const;

@@ -259,6 +259,9 @@ function createEngine(components: ServerComponents, options: ResolvedServerOptio
       countMax: options.keyMax,
       overflow: options.keyOverflow,
     },
+    pendingBytesMax: options.pendingBytesMax,
+    heldBytesMax: options.heldBytesMax,
+    outcomeBytesMax: options.outcomeBytesMax,
     subscriptions: { courier, format: subscriptionFormat, publicBaseUrl: publicUrl, tracer },
     ...(defer === undefined ? {} : { defer }),
   });

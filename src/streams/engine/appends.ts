@@ -37,6 +37,8 @@ export interface AppendParts {
   readonly writer: Writer;
   readonly keyDefaults: KeyDefaults;
   readonly keySweeper: KeySweeper;
+  /** Bytes of appends that wait for their predecessors. */
+  readonly heldBytesMax: number;
 }
 
 export class Appends {
@@ -45,11 +47,11 @@ export class Appends {
   readonly #keySweeper: KeySweeper;
   readonly #patience: Patience<AppendOutcome>;
 
-  constructor({ writer, keyDefaults, keySweeper }: AppendParts) {
+  constructor({ writer, keyDefaults, keySweeper, heldBytesMax }: AppendParts) {
     this.#writer = writer;
     this.#keyDefaults = keyDefaults;
     this.#keySweeper = keySweeper;
-    this.#patience = new Patience(writer.clock);
+    this.#patience = new Patience(writer.clock, heldBytesMax);
     // What is held is decided now, and refused: the stream has gone.
     writer.expiry.onEnd((id) => {
       this.release(id);

@@ -58,6 +58,10 @@ export interface EngineParts {
   readonly defer?: Defer;
   /** For streams that say nothing of their keys. */
   readonly keyDefaults?: KeyDefaults;
+  /** Bytes that are decided and not committed. Default: the limit. */
+  readonly pendingBytesMax?: number;
+  /** Bytes of appends that wait for their predecessors. Default: the limit. */
+  readonly heldBytesMax?: number;
   /** Bytes of answers of transactions that are kept. Default: the limit. */
   readonly outcomeBytesMax?: number;
   /** Default: the engine has no subscriptions. */
@@ -88,19 +92,21 @@ export class Engine {
     const { store, clock, random = systemRandom, keyDefaults = KEY_DEFAULTS } = parts;
     this.#store = store;
     this.#clock = clock;
-    this.#tails = new Tails(clock, parts.onFault ?? (() => undefined));
+    const { pendingBytesMax = LIMITS.pendingBytesMax, heldBytesMax = LIMITS.heldBytesMax } = parts;
+    const tellingBytesMax = Math.min(pendingBytesMax, LIMITS.tellingBytesMax);
+    this.#tails = new Tails(clock, parts.onFault ?? (() => undefined), tellingBytesMax);
     this.holdings = new Holdings(store.world, () => new Slices(clock));
     this.#commit = this.#createCommit(parts);
     const [commit, tails] = [this.#commit, this.#tails];
     const isJsonRecordStart = parts.isJsonRecordStart ?? (() => false);
     const boundaries = new Boundaries({ store, commit, isJsonRecordStart });
     this.#boundaries = boundaries;
-    this.#writer = this.#createWriter(random);
+    this.#writer = this.#createWriter(random, pendingBytesMax);
     const writer = this.#writer;
     this.#keySweeper = this.#createKeySweeper(keyDefaults);
     const keys = { keyDefaults, keySweeper: this.#keySweeper };
     this.#reader = new Reader({ writer, commit, tails, boundaries });
-    this.#appends = new Appends({ writer, ...keys });
+    this.#appends = new Appends({ writer, ...keys, heldBytesMax });
     this.#lifecycle = new Lifecycle(writer, parts.jsonRecordsEnd);
     const outcomeBytesMax = parts.outcomeBytesMax ?? LIMITS.outcomeBytesMax;
     const appends = this.#appends;
@@ -308,12 +314,12 @@ export class Engine {
     return new GroupCommit(store, announce, defer, watch, this.holdings, onFault);
   }
 
-  #createWriter(random: Random): Writer {
+  #createWriter(random: Random, pendingBytesMax: number): Writer {
     const [store, clock, commit, tails] = [this.#store, this.#clock, this.#commit, this.#tails];
     const { world } = store;
     const run = drawRun(random);
     const time = new JournalClock(clock, world);
-    const room = new Room(store.room, commit);
+    const room = new Room(store.room, commit, pendingBytesMax);
     const expiry = new Expiry({ world, clock, time, commit, room, tails });
     return new Writer({ store, clock, time, commit, room, expiry, meter: this.meter, run });
   }

@@ -36,12 +36,15 @@ export interface Held<T> {
 
 export class Patience<T> {
   readonly #clock: Clock;
+  readonly #bytesMax: number;
   readonly #streams = new Map<StreamId, Map<ProducerId, Held<T>[]>>();
   #count = 0;
   #bytes = 0;
 
-  constructor(clock: Clock) {
+  /** `bytesMax`: bytes of everything that is held. */
+  constructor(clock: Clock, bytesMax: number) {
     this.#clock = clock;
+    this.#bytesMax = bytesMax;
   }
 
   get count(): number {
@@ -59,7 +62,7 @@ export class Patience<T> {
     const claim = command.producer;
     if (claim === undefined || patient.waitMs <= 0) return undefined;
     const { length } = command.data;
-    if (this.#count >= LIMITS.heldMax || this.#bytes + length > LIMITS.heldBytesMax) {
+    if (this.#count >= LIMITS.heldMax || this.#bytes + length > this.#bytesMax) {
       return undefined;
     }
     const list = this.#listOf(state.id, claim.id);

@@ -14,17 +14,23 @@ const CHANGE_BYTES = 64;
 export class Room {
   readonly #room: StoreRoom;
   readonly #commit: GroupCommit;
+  readonly #pendingBytesMax: number;
 
-  constructor(room: StoreRoom, commit: GroupCommit) {
+  constructor(
+    room: StoreRoom,
+    commit: GroupCommit,
+    pendingBytesMax: number = LIMITS.pendingBytesMax,
+  ) {
     this.#room = room;
     this.#commit = commit;
+    this.#pendingBytesMax = pendingBytesMax;
   }
 
   /** Refuses a write of this size before anything is decided. */
   admit(bytes: number): void {
     const { stopped, pendingBytes } = this.#commit;
     if (stopped !== undefined) throw stopped;
-    if (pendingBytes + bytes > LIMITS.pendingBytesMax) {
+    if (pendingBytes + bytes > this.#pendingBytesMax) {
       throw new HapaxError("too_many", `too many bytes wait for the disk: ${pendingBytes}`);
     }
     if (pendingBytes + bytes > this.#room.bytes) {

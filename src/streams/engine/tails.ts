@@ -52,11 +52,17 @@ export class Tails {
   readonly #listeners = new Map<StreamId, Set<TailListener>>();
   /** Undelivered events by stream, oldest first. The stream whose turn it is comes first. */
   readonly #waiting = new Map<StreamId, Telling[]>();
+  readonly #bytesMax: number;
   #heldBytes = 0;
   #isArmed = false;
   #count = 0;
 
-  constructor(clock: Clock, onFault: (error: unknown) => void) {
+  constructor(
+    clock: Clock,
+    onFault: (error: unknown) => void,
+    bytesMax: number = LIMITS.tellingBytesMax,
+  ) {
+    this.#bytesMax = bytesMax;
     this.#clock = clock;
     this.#onFault = onFault;
   }
@@ -104,7 +110,7 @@ export class Tails {
     let bytes = TELL_BYTES;
     for (const append of advance.appends) bytes += append.length;
     const heldBytes = bytes + LISTENER_BYTES * listeners.size;
-    if (this.#heldBytes + heldBytes > LIMITS.tellingBytesMax) {
+    if (this.#heldBytes + heldBytes > this.#bytesMax) {
       sendToStore(tellings, advance, listeners);
       return;
     }

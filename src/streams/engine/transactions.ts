@@ -324,7 +324,7 @@ export class Transactions {
     this.#writer.stage(change, batch);
     if (change.key !== undefined) this.#parts.keySweeper.watch(log);
     // Half of what is kept, each time that another half has come: no state is needed to know when.
-    const half = this.#outcomeBytesMax(log) / 2;
+    const half = Math.floor(this.#outcomeBytesMax(log) / 2);
     const halves = Math.floor(log.tail / half);
     if (halves === Math.floor(before / half) || halves < 2) return;
     const to = ((halves - 1) * half) as Offset;

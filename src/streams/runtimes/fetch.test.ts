@@ -1,5 +1,6 @@
 import { gunzipSync } from "node:zlib";
 import { afterEach, describe, expect, test, vi } from "vitest";
+import { SMALL_LIMITS } from "../../protocol/limits.ts";
 import {
   createFetchServer,
   fetchCourier,
@@ -131,6 +132,27 @@ describe("a request", () => {
     const body = piecesOf(["123", "45"], false);
     const unannounced = await ask(server, "POST", "/s", { headers: TEXT, body, duplex: "half" });
     expect([announced.status, unannounced.status]).toEqual([413, 413]);
+  });
+
+  test("has no room while other bodies hold bodiesBytesMax, and is refused with 429", async () => {
+    const server = await startWith({ bodyBytesMax: 4, bodiesBytesMax: 6 });
+    const others = ["abc", "def"].map((piece) => {
+      const body = piecesOf([piece], false);
+      return ask(server, "POST", "/s", { headers: TEXT, body, duplex: "half" });
+    });
+    await new Promise((resolve) => setTimeout(resolve, 10)); // Their first pieces are taken in some turns.
+    const refused = await ask(server, "POST", "/s", { headers: TEXT, body: "x" });
+    expect([refused.status, await refused.json()]).toMatchObject([429, { code: "too_many" }]);
+    await server.stop();
+    expect((await Promise.all(others)).map(({ status }) => status)).toEqual([503, 503]);
+  });
+
+  test("finds the small limits in force, and those that were given", () => {
+    expect(start().server.options).toMatchObject(SMALL_LIMITS);
+    const given = { bodiesBytesMax: 5 * 1024 * 1024, heldBytesMax: 7, bodyBytesMax: 6 };
+    expect(start(given).server.options).toMatchObject({ ...SMALL_LIMITS, ...given });
+    const tooLarge = { bodyBytesMax: 9 * 1024 * 1024 };
+    expect(() => start(tooLarge)).toThrow("bodiesBytesMax=8388608 is less than bodyBytesMax");
   });
 
   test("whose body comes too slowly is cut, and stores nothing", async () => {

@@ -6,7 +6,7 @@
 import { type Clock, systemClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { systemRandom } from "../../base/random.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS, SMALL_LIMITS } from "../../protocol/limits.ts";
 import { withoutLastSlashes } from "../../protocol/slashes.ts";
 import type { Authorize } from "../access/identity.ts";
 import type { Courier } from "../courier.ts";
@@ -23,7 +23,10 @@ import { FetchExchange } from "./fetch-exchange.ts";
 
 export { fetchCourier, type FetchCourierOptions } from "./fetch-courier.ts";
 
-/** Options of a server on `fetch`. All but `store` are optional. */
+/**
+ * Options of a server on `fetch`. All but `store` are optional. The defaults of memory fit platforms with 128 MB: `bodyBytesMax` 4 MiB,
+ * `bodiesBytesMax` and `pendingBytesMax` 8 MiB, `heldBytesMax` 4 MiB, `answersBytesMax` and `outcomeBytesMax` 16 MiB.
+ */
 export interface FetchServerOptions extends ServerOptions {
   /** Where streams are kept, or `"memory"` for streams that end with the process. The server closes it. */
   readonly store: Store | "memory";
@@ -36,8 +39,6 @@ export interface FetchServerOptions extends ServerOptions {
   readonly authorize?: Authorize;
   /** Sends webhooks, such as `fetchCourier()`. It needs `publicUrl`. Default: none, and no webhook is sent. */
   readonly courier?: Courier;
-  /** Bytes of bodies that are being received at once. Default 32 MiB, for platforms with 128 MB. */
-  readonly bodiesBytesMax?: number;
   /** Takes everything that the server writes about itself. Default: faults go to `console.error`. */
   readonly log?: (entry: LogEntry) => void;
   /** Begins a span for each request and each webhook. Default: there are none. */
@@ -61,9 +62,8 @@ export interface FetchServer {
   stop(): Promise<void>;
 }
 
-const MIB = 1024 * 1024;
-/** Platforms have 128 MB, and Node has a default of its own. */
-const SMALL = { bodyBytesMax: 4 * MIB, bodiesBytesMax: 32 * MIB, answersBytesMax: 32 * MIB };
+/** What streams in memory may take of the 128 MB. */
+const MEMORY_BYTES_MAX = 32 * 1024 * 1024;
 
 /**
  * Creates a server for requests of the web platform.
@@ -102,7 +102,8 @@ export function createFetchServer(given: FetchServerOptions): FetchServer {
     },
     options,
   );
-  const budget = new BodyBudget(LIMITS.bodyBytesPerSecondMin, clock, options.bodiesBytesMax);
+  const { bodiesBytesMax } = server.options;
+  const budget = new BodyBudget(LIMITS.bodyBytesPerSecondMin, clock, bodiesBytesMax);
   return {
     server,
     async fetch(request, { peer = "" } = {}) {
@@ -123,14 +124,14 @@ export function createFetchServer(given: FetchServerOptions): FetchServer {
 function withDefaults(given: FetchServerOptions): FetchServerOptions {
   const { publicUrl } = given;
   return {
-    ...SMALL,
+    ...SMALL_LIMITS,
     ...given,
     ...(typeof publicUrl === "string" ? { publicUrl: withoutLastSlashes(publicUrl) } : {}),
   };
 }
 
 function storeOf({ store }: Partial<FetchServerOptions>): Store {
-  if (store === "memory") return openMemoryStore({ bytesMax: SMALL.answersBytesMax * 2 });
+  if (store === "memory") return openMemoryStore({ bytesMax: MEMORY_BYTES_MAX });
   if (typeof store === "object") return store;
   throw new HapaxError(
     "invalid_options",

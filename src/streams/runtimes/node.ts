@@ -128,7 +128,11 @@ export async function startNodeServer(given: NodeServerOptions): Promise<NodeSer
     onFault,
     url: () => listeningUrl,
   });
-  const budget = new BodyBudget(options.bodyBytesPerSecondMin);
+  const budget = new BodyBudget(
+    options.bodyBytesPerSecondMin,
+    systemClock,
+    server.options.bodiesBytesMax,
+  );
   let listening: Listening | undefined;
   try {
     listening = await openListener(server, { ...options, log }, budget, onFault);

@@ -18,7 +18,11 @@ test("the defaults are the limits, frozen, with faults off", () => {
   expect(options).toEqual({
     longPollMs: LIMITS.longPollMs,
     bodyBytesMax: LIMITS.bodyBytesMax,
+    bodiesBytesMax: LIMITS.bodiesBytesMax,
     answersBytesMax: LIMITS.answersBytesMax,
+    pendingBytesMax: LIMITS.pendingBytesMax,
+    heldBytesMax: LIMITS.heldBytesMax,
+    outcomeBytesMax: LIMITS.outcomeBytesMax,
     sseSecondsMax: LIMITS.sseSecondsMax,
     readerStallMs: LIMITS.readerStallMs,
     readerBufferBytes: LIMITS.readerBufferBytesMax,

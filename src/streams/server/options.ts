@@ -20,8 +20,16 @@ export interface ServerOptions {
   readonly readerStallMs?: number;
   /** Unsent bytes that a live reader may hold. Default 1 MiB. */
   readonly readerBufferBytes?: number;
+  /** Bytes of all bodies that are being received at once; beyond it the server refuses one. Default 256 MiB. */
+  readonly bodiesBytesMax?: number;
   /** Bytes of answers to reads that are made or sent at once; readers wait for room. Default 256 MiB. */
   readonly answersBytesMax?: number;
+  /** Bytes that are decided and not committed yet; beyond it writes get `too_many`. Default 256 MiB. */
+  readonly pendingBytesMax?: number;
+  /** Bytes of appends that wait for their predecessors; beyond it they wait no more. Default 64 MiB. */
+  readonly heldBytesMax?: number;
+  /** Bytes of answers of transactions that are kept for their retries; the server forgets the oldest. Default 128 MiB. */
+  readonly outcomeBytesMax?: number;
   /**
    * Origins whose web pages may call the server, such as `https://app.example.com`, or `*` for every page. Pages of this
    * machine (`http://localhost:3000`) and of `publicUrl` always may. Default none.
@@ -83,7 +91,12 @@ const RANGES = {
   readerStallMs: [1, 3_600_000],
   readerBufferBytes: [1024, 1024 * 1024 * 1024],
   authorizeTimeoutMs: [1, 60_000],
+  bodiesBytesMax: [1, Number.MAX_SAFE_INTEGER],
   answersBytesMax: [LIMITS.pageBytesMax, Number.MAX_SAFE_INTEGER],
+  pendingBytesMax: [1, Number.MAX_SAFE_INTEGER],
+  heldBytesMax: [1, Number.MAX_SAFE_INTEGER],
+  // The answer of one transaction has up to 1.2 MiB (1,000 operations on long paths), and half of the room is always kept.
+  outcomeBytesMax: [4 * 1024 * 1024, Number.MAX_SAFE_INTEGER],
   keyWindowSeconds: [1, LIMITS.keyWindowSecondsMax],
   keyMax: [1, LIMITS.keyCountMax],
 } as const satisfies Partial<Record<keyof ServerOptions, readonly [number, number]>>;
@@ -109,7 +122,11 @@ export function resolveServerOptions(
     sseSecondsMax: options.sseSecondsMax ?? LIMITS.sseSecondsMax,
     readerStallMs: options.readerStallMs ?? LIMITS.readerStallMs,
     readerBufferBytes: options.readerBufferBytes ?? LIMITS.readerBufferBytesMax,
+    bodiesBytesMax: options.bodiesBytesMax ?? LIMITS.bodiesBytesMax,
     answersBytesMax: options.answersBytesMax ?? LIMITS.answersBytesMax,
+    pendingBytesMax: options.pendingBytesMax ?? LIMITS.pendingBytesMax,
+    heldBytesMax: options.heldBytesMax ?? LIMITS.heldBytesMax,
+    outcomeBytesMax: options.outcomeBytesMax ?? LIMITS.outcomeBytesMax,
     corsOrigins: options.corsOrigins ?? [],
     ...(options.publicUrl === undefined ? {} : { publicUrl: options.publicUrl }),
     insecurePublic: options.insecurePublic ?? false,
@@ -137,12 +154,23 @@ export function resolveServerOptions(
   checkQuotas(resolved.quotas, "quotas", (text) => {
     check.problem(text);
   });
+  checkRoom(resolved, check);
   checkLog(resolved, check);
   checkOrigins(resolved.corsOrigins, check);
   checkPublicUrl(resolved.publicUrl, check);
   if (!resolved.insecurePublic && !hasAuthentication) checkReach(address, check);
   check.end();
   return resolved;
+}
+
+/** A body that is allowed must also fit: otherwise no retry of it would ever succeed. */
+function checkRoom(resolved: ResolvedServerOptions, check: OptionsCheck): void {
+  const { bodyBytesMax } = resolved;
+  for (const name of ["bodiesBytesMax", "pendingBytesMax"] as const) {
+    if (resolved[name] < bodyBytesMax) {
+      check.problem(`${name}=${resolved[name]} is less than bodyBytesMax=${bodyBytesMax}`);
+    }
+  }
 }
 
 function checkLog(
