@@ -1,4 +1,4 @@
-/** The server on `fetch`, in Node, in Bun and in workerd, each behind a real socket. */
+/** The server on `fetch`, in Node, in Bun, in Deno and in workerd, each behind a real socket. */
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -20,11 +20,17 @@ export interface FetchHost {
 
 const require = createRequire(import.meta.url);
 const BUN = fileURLToPath(new URL("../protocol/fixtures/fetch-bun.ts", import.meta.url));
+const DENO = new URL("../protocol/fixtures/fetch-deno.ts", import.meta.url);
 const WORKER = new URL("../protocol/fixtures/fetch-worker.ts", import.meta.url);
 
 /** Undefined: it is not installed for this machine. */
 export function bunProgram(): string | undefined {
   return programOf(require.resolve("bun/package.json"), "bin/bun.exe", "bin/bun");
+}
+
+/** Undefined: it is not installed for this machine. */
+export function denoProgram(): string | undefined {
+  return programOf(require.resolve("deno/package.json"), "deno", "deno");
 }
 
 /** Undefined: it is not installed for this machine. */
@@ -78,6 +84,26 @@ export async function startOnBun(bun: string, longPollMs: number): Promise<Fetch
   });
   const [said] = (await once(child.stdout, "data")) as [Buffer];
   return { url: said.toString().trim(), stop: () => killed(child) };
+}
+
+export async function startOnDeno(deno: string, longPollMs: number): Promise<FetchHost> {
+  const directory = mkdtempSync(join(tmpdir(), "hapax-deno-"));
+  const program = join(directory, "server.mjs");
+  writeFileSync(program, await bundle(DENO, { format: "es" }));
+  const args = ["run", "--no-config", "--no-remote", "--allow-net", program, String(longPollMs)];
+  const child = spawn(deno, args, {
+    cwd: directory,
+    env: { ...process.env, DENO_DIR: join(directory, "cache"), DENO_NO_UPDATE_CHECK: "1" },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const [said] = (await once(child.stdout, "data")) as [Buffer];
+  return {
+    url: said.toString().trim(),
+    async stop() {
+      await killed(child);
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
 }
 
 export async function startOnWorkerd(workerd: string, longPollMs: number): Promise<FetchHost> {
