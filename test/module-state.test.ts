@@ -34,6 +34,7 @@ const SHARED: Readonly<Record<string, string>> = {
   "streams/stores/file/node-disk.ts reads": NODE,
   "testing/ledger-crashes.ts cases": TESTS,
   "testing/sink-conformance.ts places": TESTS,
+  "toolkit/idempotency/answer.ts formatted": PURE,
   "toolkit/idempotency/fastify.ts LONG": CONSTANT,
 };
 
