@@ -24,6 +24,7 @@ const FILES = [
   "test/workers",
   "src/toolkit/rules/saga",
   "test/ledgers/redis-conformance",
+  "test/objects",
   "test/window",
   "test/heavy",
 ];

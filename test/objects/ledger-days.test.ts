@@ -41,11 +41,11 @@ describe.skipIf(reason !== undefined)("the days of an object", () => {
   });
 
   test("G65 clocks that jump in both directions, and sweeps in between, take nothing that is in its retention", async () => {
-    for (let seed = 1; seed <= (isLong ? 200 : 3); seed += 1) {
+    for (let seed = 1; seed <= (isLong ? 60 : 3); seed += 1) {
       const object = host.object("DaysObject", `jumps ${String(seed)}`);
       expect(await object.json(`/jumps?seed=${String(seed)}`)).toBeGreaterThan(20);
     }
-  });
+  }, 600_000);
 
   test("G65 a table of days that a rollback has taken back is made again", async () => {
     const found = await host.object("DaysObject", "rollback").json("/rollback");
