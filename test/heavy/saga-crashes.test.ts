@@ -1,5 +1,5 @@
 // G53 SA1 to SA6: sagas in processes that are killed, or stand still, at every cell of the failure matrix, over both databases.
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { FAILPOINTS } from "../../src/testing/failpoints.ts";
 import { createSagas } from "../../src/toolkit/saga.ts";
 import {
@@ -16,6 +16,8 @@ import {
 
 const isLong = process.env["HAPAX_LONG"] === "1";
 const ROUNDS = isLong ? 10 : 1;
+// Ten rounds of all cells take minutes, and more on a busy machine.
+if (isLong) vi.setConfig({ testTimeout: 1_200_000 });
 
 /** One for each kind of step and direction: what is stopped in a short run. */
 const STOPPED =
