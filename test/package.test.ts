@@ -24,7 +24,7 @@ test("the tarball is small, and has the built package and its documents alone", 
   );
   expect(packed.size).toBeLessThanOrEqual(TARBALL_BYTES_MAX);
   const beside = packed.files.map(({ path }) => path).filter((path) => !path.startsWith("dist/"));
-  const documents = ["CHANGELOG.md", "GUARANTEES.md", "LICENSE", "README.md"];
+  const documents = ["CHANGELOG.md", "LICENSE", "README.md"];
   expect(beside.toSorted()).toEqual([...documents, "package.json"].toSorted());
   const kits = packed.files.filter(({ path }) => path.includes(".test.") || path.includes("kits/"));
   expect(kits).toEqual([]);
