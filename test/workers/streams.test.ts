@@ -136,6 +136,28 @@ describe.runIf(why === undefined)("streams in objects", () => {
   );
 
   test(
+    "G72 an object with a reader falls asleep by itself",
+    async (context) => {
+      if (!isLong) context.skip("it takes 12 s, and runs in npm run test:crash");
+      const url = stage.url("idle", "s");
+      await create(url);
+      const reader = new LiveReader(url);
+      await reader.opens();
+      await append(url, "one", ["w", 0]);
+      await reader.has(3);
+      const before = await stage.life("idle");
+      await pause(12_000); // The platform hibernates an object that is idle for 10 s.
+      await append(url, "two", ["w", 1]);
+      await reader.has(6);
+      const after = await stage.life("idle");
+      expect([after.sockets, after.life > before.life]).toEqual([1, true]);
+      expect([reader.text, reader.opened]).toEqual(["onetwo", 1]);
+      await reader.stop();
+    },
+    TIME_MS,
+  );
+
+  test(
     "G72 a reader that takes nothing holds a bounded part of a long stream",
     async () => {
       const url = stage.url("slow", "s");

@@ -5,17 +5,11 @@
  * manifest, object-room. The bytes are those of the file store.
  */
 
-import {
-  type DurableObjectStore,
-  type DurableObjectStoreOptions,
-  openInObject,
-} from "./durable-object/object-store.ts";
+import type { DurableObjectStore, DurableObjectStoreOptions } from "./durable-object/contract.ts";
+import { openInObject } from "./durable-object/object-store.ts";
 import type { SqliteObjectStorage } from "./durable-object/storage.ts";
 
-export type {
-  DurableObjectStore,
-  DurableObjectStoreOptions,
-} from "./durable-object/object-store.ts";
+export type { DurableObjectStore, DurableObjectStoreOptions } from "./durable-object/contract.ts";
 
 /**
  * Opens the store of an object. Open it once in the life of an object, in `blockConcurrencyWhile` of its constructor, and give it

@@ -12,19 +12,25 @@
 
 import { type Clock, systemClock } from "../../../base/clock.ts";
 import { HapaxError } from "../../../base/errors.ts";
-import { type Random, systemRandom } from "../../../base/random.ts";
+import { systemRandom } from "../../../base/random.ts";
 import { assert } from "../../../base/assert.ts";
 import type { Change } from "../../core/change.ts";
 import { isSystemStream } from "../../core/stream.ts";
 import { advance, type Offset, OFFSET_ZERO, type StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
-import type { Page, Store, StoreStats, StoreSupport } from "../../store.ts";
+import type { Page, StoreSupport } from "../../store.ts";
 import { ByteReader, damage } from "../file/bytes.ts";
 import { DurableWaiters } from "../file/durable-waiters.ts";
 import { ExtentIndex } from "../file/extents.ts";
 import { FrameBuilder } from "../file/frame.ts";
 import { decodeDataOnly } from "../file/records.ts";
 import { writeSnapshot } from "../file/snapshot.ts";
+import type {
+  DurableObjectStore,
+  DurableObjectStoreOptions,
+  DurableObjectStoreStats,
+  ObjectRecovery,
+} from "./contract.ts";
 import { Database } from "./database.ts";
 import { FrameRows } from "./frame-rows.ts";
 import {
@@ -36,43 +42,10 @@ import {
 } from "./manifest.ts";
 import { ObjectRoom } from "./object-room.ts";
 import { Pages, type StoredAppend } from "./pages.ts";
-import { type ObjectRecovery, type RecoveredObject, recoverObject } from "./recovery.ts";
+import { type RecoveredObject, recoverObject } from "./recovery.ts";
 import { dropParts, SnapshotMemory, writeParts } from "./snapshot-parts.ts";
 import type { SqliteObjectStorage } from "./storage.ts";
 import type { Tail, TailRun } from "./tail.ts";
-
-/** Options of a store in an object. All are optional. */
-export interface DurableObjectStoreOptions {
-  /** The size that the platform allows a database, in bytes. Beyond it writes answer `store_full`. Default 10 GB. */
-  readonly databaseBytesMax?: number;
-  /** Commits after which a snapshot is written. A wake replays at most about as many. Default 1,000. */
-  readonly snapshotCommits?: number;
-  /**
-   * Bytes of commits after which a snapshot is written; at least as many as the last snapshot has. Default 4 MiB.
-   */
-  readonly snapshotBytes?: number;
-  readonly clock?: Clock;
-  readonly random?: Random;
-  /** Called when a snapshot fails, or could not be used. No data is lost by that. */
-  readonly onWarning?: (warning: string) => void;
-}
-
-/** Sizes of a store in an object at this moment. */
-export interface DurableObjectStoreStats extends StoreStats {
-  readonly commits: number;
-  readonly snapshots: number;
-  /** Rows read and written since the store was opened, as they are billed. */
-  readonly rowsRead: number;
-  readonly rowsWritten: number;
-}
-
-/** A store in a Durable Object. See `openDurableObjectStore`. */
-export interface DurableObjectStore extends Store {
-  readonly recovery: ObjectRecovery;
-  stats(): DurableObjectStoreStats;
-  /** Writes a snapshot now, and moves the data of the commits before it to pages. */
-  maintain(): Promise<void>;
-}
 
 const NO_EXTENTS = new ExtentIndex();
 

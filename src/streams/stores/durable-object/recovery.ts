@@ -21,18 +21,6 @@ import type { Manifest } from "./manifest.ts";
 import { readParts, SnapshotMemory, snapshotTable } from "./snapshot-parts.ts";
 import { Tail } from "./tail.ts";
 
-/** What opening an object found and did. */
-export interface ObjectRecovery {
-  /** LSN of the snapshot that was used, if any. */
-  readonly snapshotLsn: number | undefined;
-  /** Commits that were replayed after it. */
-  readonly frames: number;
-  /** Rows that were read, as they are billed. */
-  readonly rowsRead: number;
-  /** Snapshots that could not be used, and why. */
-  readonly warnings: readonly string[];
-}
-
 export interface RecoveredObject {
   readonly world: World;
   readonly tail: Tail;

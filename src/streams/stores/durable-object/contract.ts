@@ -1,0 +1,50 @@
+/** What a program sees of the store in an object. No types of Node: a Worker is compiled without them. */
+
+import type { Clock } from "../../../base/clock.ts";
+import type { Random } from "../../../base/random.ts";
+import type { Store, StoreStats } from "../../store.ts";
+
+/** What opening an object found and did. */
+export interface ObjectRecovery {
+  /** LSN of the snapshot that was used, if any. */
+  readonly snapshotLsn: number | undefined;
+  /** Commits that were replayed after it. */
+  readonly frames: number;
+  /** Rows that were read, as they are billed. */
+  readonly rowsRead: number;
+  /** Snapshots that could not be used, and why. */
+  readonly warnings: readonly string[];
+}
+
+/** Options of a store in an object. All are optional. */
+export interface DurableObjectStoreOptions {
+  /** The size that the platform allows a database, in bytes. Beyond it writes answer `store_full`. Default 10 GB. */
+  readonly databaseBytesMax?: number;
+  /** Commits after which a snapshot is written. A wake replays at most about as many. Default 1,000. */
+  readonly snapshotCommits?: number;
+  /**
+   * Bytes of commits after which a snapshot is written; at least as many as the last snapshot has. Default 4 MiB.
+   */
+  readonly snapshotBytes?: number;
+  readonly clock?: Clock;
+  readonly random?: Random;
+  /** Called when a snapshot fails, or could not be used. No data is lost by that. */
+  readonly onWarning?: (warning: string) => void;
+}
+
+/** Sizes of a store in an object at this moment. */
+export interface DurableObjectStoreStats extends StoreStats {
+  readonly commits: number;
+  readonly snapshots: number;
+  /** Rows read and written since the store was opened, as they are billed. */
+  readonly rowsRead: number;
+  readonly rowsWritten: number;
+}
+
+/** A store in a Durable Object. See `openDurableObjectStore`. */
+export interface DurableObjectStore extends Store {
+  readonly recovery: ObjectRecovery;
+  stats(): DurableObjectStoreStats;
+  /** Writes a snapshot now, and moves the data of the commits before it to pages. */
+  maintain(): Promise<void>;
+}
