@@ -77,4 +77,19 @@ export const ledgerDueCases: readonly LedgerCase[] = [
       assert.equal(await entries.nextDue([one]), undefined);
     },
   },
+  {
+    title: "LG12 a recovery ends no claim of this life, however often it is called",
+    needs: "recovery",
+    run: async (target) => {
+      const ledger = await target.open();
+      const { entries } = ledger;
+      const scope = freshScope();
+      const made = await put(entries, { kind: "once", scope, key: "k" }, ABSENT, CLAIM);
+      assert.equal(await ledger.recover?.(), 0);
+      assert.equal(await ledger.recover?.(), 0);
+      const entry = await found(entries, { kind: "once", scope, key: "k" });
+      assert.deepEqual([entry.token, entry.revision], [made.token, made.revision]);
+      assert.ok((entry.leaseLeftMs ?? 0) > 30_000);
+    },
+  },
 ];

@@ -27,7 +27,12 @@ export interface LedgerTarget<Tx> {
 export interface LedgerCase {
   readonly title: string;
   /** What a ledger must offer for this case. `whySkipped` compares it with a ledger. */
-  readonly needs: "nothing" | "transactions" | "synchronous transactions" | "locks in transactions";
+  readonly needs:
+    | "nothing"
+    | "transactions"
+    | "synchronous transactions"
+    | "locks in transactions"
+    | "recovery";
   readonly run: <Tx>(target: LedgerTarget<Tx>) => Promise<void>;
 }
 

@@ -53,13 +53,14 @@ export const ledgerConformance: readonly LedgerCase[] = [
  */
 export function whySkipped<Tx>(
   { needs }: Pick<LedgerCase, "needs">,
-  ledger: Pick<Ledger<Tx>, "name" | "supports" | "entries" | "transactionSync">,
+  ledger: Pick<Ledger<Tx>, "name" | "supports" | "entries" | "transactionSync" | "recover">,
 ): string | undefined {
   const isOffered = {
     nothing: true,
     transactions: ledger.supports.transactions,
     "synchronous transactions": ledger.transactionSync !== undefined,
     "locks in transactions": ledger.entries.lock !== undefined,
+    recovery: ledger.recover !== undefined,
   }[needs];
   return isOffered ? undefined : `the ledger ${ledger.name} has no ${needs}`;
 }

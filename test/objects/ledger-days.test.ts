@@ -52,6 +52,10 @@ describe.skipIf(reason !== undefined)("the days of an object", () => {
     expect(found).toEqual([null, null, null, "done"]);
   });
 
+  test("LG7 tables of a newer version are refused in an object", async () => {
+    expect(await host.object("DaysObject", "newer").json("/newer")).toBe("schema_newer");
+  });
+
   test("G65 data that is too large for a row of the platform is refused, also where it would fit", async () => {
     expect(await host.object("DaysObject", "sizes").json("/sizes")).toEqual([
       "made",

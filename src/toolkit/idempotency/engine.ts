@@ -293,7 +293,8 @@ export class Idempotency<Tx, Source = unknown> {
         return opened;
       }
       if (hasFailpoint()) await failpoint("http.claimed");
-      flight.claim();
+      // Those who wait for it would go on inside this transaction.
+      if (ledger.supports.absorbsResumed !== true) flight.claim();
       const { claim, transaction } = opened;
       const parts = {
         ledger,

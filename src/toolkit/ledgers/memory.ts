@@ -87,6 +87,8 @@ function ledgerOf(book: Book, joined: MemoryTransaction | undefined): Ledger<Mem
     transaction: (work, signal) =>
       joined === undefined ? transaction(book, work, signal) : Promise.resolve(joined).then(work),
     transactionSync: (work) => (joined === undefined ? transactionSync(book, work) : work(joined)),
+    // An earlier life has left nothing.
+    recover: () => Promise.resolve(0),
     in: (tx) => ledgerOf(book, tx),
   };
 }
