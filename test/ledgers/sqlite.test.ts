@@ -182,7 +182,7 @@ describe("a ledger in SQLite", () => {
 
 describe("the contract of ledgers", () => {
   const require = createRequire(import.meta.url);
-  // SQLite has no synchronous transactions.
+  // SQLite has no synchronous transactions, and many holders: it has no recovery.
   const all = { held: ledgerConformance.length - 2, skipped: 2, wrong: [] };
 
   test.for(["bun:sqlite", "node:sqlite"])("LG1 to LG9 hold in Bun over %s", (name, context) => {
