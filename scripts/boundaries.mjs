@@ -127,6 +127,11 @@ export const FLOOR_PLAN = [
   },
 
   { at: "src/toolkit/rules", is: "the rules of the toolkit, pure", may: ["src/base"] },
+  {
+    at: "src/toolkit/rules/delivery.ts",
+    is: "events between objects, by the rule of producers",
+    may: ["src/base", "src/streams/core"],
+  },
   { at: "src/toolkit/databases", is: "the user's clients", may: ["src/base"] },
   { at: "src/toolkit/meters", is: "what is counted", may: ["src/base"] },
   {
@@ -225,6 +230,22 @@ export const FLOOR_PLAN = [
       "src/toolkit/once",
       "src/toolkit/ledgers/ledger.ts",
       "src/toolkit/meters/meter.ts",
+    ],
+  },
+  {
+    at: "src/toolkit/durable-object",
+    is: "exactly once in a Durable Object",
+    may: [
+      "src/base",
+      "src/toolkit/rules",
+      "src/toolkit/once",
+      "src/toolkit/ledgers/ledger.ts",
+      "src/toolkit/ledgers/tokens.ts",
+      "src/toolkit/ledgers/durable-object.ts",
+      "src/toolkit/databases/quoting.ts",
+      "src/toolkit/outbox",
+      "src/toolkit/outbox/log.ts",
+      "src/toolkit/saga/contract.ts",
     ],
   },
   { at: "src/toolkit", is: "the doors of the toolkit", may: ["src/base"] },

@@ -81,11 +81,28 @@ async function expectErrors(
 
 test("the entry points are all there, and the patterns stand for files", () => {
   const names = entryPoints().map(({ name }) => name);
-  expect(names).toHaveLength(27);
+  expect(names).toHaveLength(28);
   expect(names).toEqual(expect.arrayContaining([".", "./stores/file", ...CLIENT_ENTRIES]));
 });
 
 describe.each(bundlers)("by %s", (bundler) => {
+  test("the parts for Durable Objects are small", async () => {
+    const OBJECT = "./src/toolkit/durable-object.ts";
+    const once = `export { durableObjectLedger } from "./src/toolkit/ledgers/durable-object.ts";
+      export { exactlyOnce } from "${OBJECT}";`;
+    const outbox = `${once}
+      export { toObjects } from "${OBJECT}"; export { createRelay } from "./src/toolkit/outbox.ts";`;
+    const sagas = `${outbox} export { createSagas, defineSaga } from "./src/toolkit/saga.ts";`;
+    const sizes: number[] = [];
+    for (const source of [once, outbox, sagas])
+      sizes.push(gzipSync(await BUNDLERS[bundler](source, "browser"), { level: 9 }).length);
+    const [core = Infinity, withOutbox, withSagas] = sizes;
+    console.log(
+      `${bundler}, gzipped: ledger and exactlyOnce ${core}, with outbox and toObjects ${withOutbox}, with sagas ${withSagas} bytes`,
+    );
+    expect(core).toBeLessThanOrEqual(25 * 1024);
+  });
+
   test("a relay with a function of yours has no client in its bundle", async () => {
     const outbox = (names: string): Promise<string> =>
       BUNDLERS[bundler](`export { ${names} } from "./src/toolkit/outbox.ts";`, "browser");

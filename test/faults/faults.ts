@@ -50,6 +50,7 @@ import { requestFaults } from "./requests.ts";
 import { redisFaults } from "./redis.ts";
 import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
+import { objectWorkFaults } from "./object-work.ts";
 import { sagaFaults } from "./sagas.ts";
 import { sessionFaults } from "./sessions.ts";
 import { tlsFaults } from "./tls.ts";
@@ -76,6 +77,7 @@ export const faults: readonly Fault[] = [
   ...connectionFaults,
   ...ruleFaults,
   ...actFaults,
+  ...objectWorkFaults,
   ...sagaFaults,
   ...sessionFaults,
   ...journalFaults,

@@ -74,7 +74,7 @@ export function createOutbox<Tx>(ledger: Ledger<Tx>, options: OutboxOptions = {}
   const { trace = () => ({}) } = options;
   const addAll = async (tx: Tx, messages: readonly OutboxMessage[]): Promise<readonly string[]> => {
     const traced = messages.length === 0 ? {} : trace();
-    const events = messages.map((message) => eventOf(message, traced));
+    const events = messages.map((message) => newOutboxEvent(message, traced));
     if (events.length === 0) return [];
     const ids = await ledger.in(tx).outbox.add(tx, events);
     await failpoint("outbox.added");
@@ -90,9 +90,10 @@ export function createOutbox<Tx>(ledger: Ledger<Tx>, options: OutboxOptions = {}
   };
 }
 
-function eventOf(
+/** Returns the event of a message, as a log keeps it. Throws `invalid_request`. */
+export function newOutboxEvent(
   { topic, key, payload, headers = {} }: OutboxMessage,
-  traced: Readonly<Record<string, string>>,
+  traced: Readonly<Record<string, string>> = {},
 ): NewOutboxEvent {
   requireName("topic", topic);
   if (key !== undefined) requireName("key", key);

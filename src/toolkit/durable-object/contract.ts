@@ -1,0 +1,92 @@
+/** What an object can do once: the face of exactly-once.ts. */
+
+import type { Clock } from "../../base/clock.ts";
+import type { JsonOf } from "../../base/json-of.ts";
+import type { Random } from "../../base/random.ts";
+import type { DurableObjectLedger, ObjectStorage } from "../ledgers/durable-object.ts";
+import type { OnceResult } from "../once/process-once.ts";
+import type { OutboxMessage } from "../outbox/adding.ts";
+import type { Relay } from "../outbox/relay.ts";
+import type { ScopedKey } from "../rules/scoped-key.ts";
+import type { Sagas } from "../saga/contract.ts";
+import type { AlarmWork, ObjectAlarms, ObjectAlarmsOptions } from "./alarms.ts";
+import type { ObjectAlarmStorage } from "./context.ts";
+import type { ObjectFence } from "./fences.ts";
+import type { ExactlyOnceMetrics } from "./metrics.ts";
+import type { ProcessCall, ProcessElsewhereOptions, ProcessOptions } from "./process.ts";
+import type { DeliveryAnswer, ObjectDelivery, ObjectMessage } from "./receiving.ts";
+import type { ObjectSequence, SequenceOptions } from "./sequence.ts";
+import type { ObjectWork } from "./steps.ts";
+
+/** `ctx.storage` as `exactlyOnce` needs it. */
+export type ExactlyOnceStorage = ObjectStorage & ObjectAlarmStorage;
+
+/** `ctx` of a Durable Object with SQLite, as far as it is used. */
+export interface ObjectContext<Storage extends ExactlyOnceStorage = ExactlyOnceStorage> {
+  readonly storage: Storage;
+  blockConcurrencyWhile<T>(work: () => Promise<T>): Promise<T>;
+}
+
+/** Options of `exactlyOnce`. All are optional. */
+export interface ExactlyOnceOptions<Storage extends ExactlyOnceStorage> extends Pick<
+  ObjectAlarmsOptions,
+  "retry" | "workMsMax"
+> {
+  /** How long results are kept, in milliseconds. Must be longer than any sender repeats an event. Default 48 hours. */
+  readonly retainMs?: number;
+  /** Makes the relay that publishes what is emitted: `(ledger) => createRelay(ledger, publisher)`. */
+  readonly outbox?: (ledger: DurableObjectLedger<Storage>) => Relay<Storage>;
+  /** Makes the sagas: `(ledger) => createSagas(ledger, [checkout])`. Alarms drive them. */
+  readonly sagas?: (ledger: DurableObjectLedger<Storage>) => Sagas<Storage>;
+  /** The work of your own alarms, by name: see `objectAlarms`. */
+  readonly alarms?: Readonly<Record<string, AlarmWork>>;
+  /** Called with every error that no caller gets. Default: `console.error`. */
+  readonly onError?: (error: unknown) => void;
+  readonly clock?: Clock;
+  readonly random?: Random;
+}
+
+/** What an object does once. Made by `exactlyOnce`. */
+export interface ExactlyOnce<Storage extends ExactlyOnceStorage> {
+  /** The ledger of the object: for `processOnce`, inboxes, leases and all else of `hapax/ledger`. */
+  readonly ledger: DurableObjectLedger<Storage>;
+  /** Named alarms on the one alarm of the object. */
+  readonly alarms: Pick<ObjectAlarms, "set" | "every" | "cancel" | "list">;
+  /** The sagas of the object. Throws `unsupported` without the option `sagas`. */
+  readonly sagas: Sagas<Storage>;
+  /**
+   * Does the work of a key once, and returns its result to every call with this key. The work must not be async: it, its record
+   * and its events are one transaction. Throws what the work throws, and `in_progress`, `key_reused`, `key_expired`.
+   */
+  process<T>(
+    identity: ScopedKey,
+    work: (work: ObjectWork<Storage>) => T,
+    options?: ProcessOptions & { readonly effect?: "transaction" },
+  ): Promise<OnceResult<JsonOf<T>>>;
+  /** The same for work that awaits and has its effect elsewhere. Calls that come meanwhile get its outcome. */
+  process<T>(
+    identity: ScopedKey,
+    work: (call: ProcessCall) => Promise<T>,
+    options: ProcessElsewhereOptions<Storage, T>,
+  ): Promise<OnceResult<JsonOf<T>>>;
+  /** Adds an event to the outbox in a transaction of its own. Returns its id. The alarm publishes it. */
+  emit(message: OutboxMessage): Promise<string>;
+  /** Publishes what was emitted now, and not by the alarm. Throws what the relay throws; the alarm tries again. */
+  flush(): Promise<void>;
+  /** Handles a call of `toObjects` of another object: its events in order, each once. Return the answer to the caller. */
+  receive(
+    delivery: ObjectDelivery,
+    work: (message: ObjectMessage, work: ObjectWork<Storage>) => void,
+  ): Promise<DeliveryAnswer>;
+  /** Takes the messages of a source in the order of their numbers. Call it in the constructor: a gap is asked for at the wake. */
+  sequence<Message>(
+    source: string,
+    options: SequenceOptions<Storage, Message>,
+  ): ObjectSequence<Message>;
+  /** Takes a fence: from now on every older one of the name is refused. With a `token` it returns the fence of that token. */
+  fence(name: string, token?: number): Promise<ObjectFence<Storage>>;
+  /** Runs what is due. Call it in `alarm()`, and nothing else. Never throws. */
+  alarm(info?: unknown): Promise<void>;
+  /** Counts and sizes. Reads as many rows as there are kept results. */
+  metrics(): Promise<ExactlyOnceMetrics>;
+}

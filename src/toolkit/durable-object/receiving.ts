@@ -1,0 +1,143 @@
+/**
+ * The receiver of events of other objects: in their order, each once. The rule is toolkit/rules/delivery.ts.
+ *
+ *   - the work of an event and its number are one transaction, which is one row for each event;
+ *   - what was received before is acknowledged again;
+ *   - one row for each sender is kept for good: it is what tells a repetition from a new event.
+ */
+
+import { wordsOfError } from "../../base/error-words.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import type { ObjectStorage } from "../ledgers/durable-object.ts";
+import { Check } from "../once/check.ts";
+import {
+  decideDelivery,
+  DELIVERY_MAX,
+  type DeliveryDecision,
+  type EpochEnd,
+  type SenderState,
+} from "../rules/delivery.ts";
+import { type ObjectSql, rowsOf } from "./context.ts";
+import { type ObjectWork, requireSync, type Steps } from "./steps.ts";
+
+/** An event of another object. */
+export interface ObjectMessage {
+  /** Unique among the events of its sender. */
+  readonly id: string;
+  readonly topic: string;
+  readonly key: string;
+  /** What was emitted: parsed if it was kept as JSON, a text if it was one, else bytes. */
+  readonly payload: unknown;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** One call from object to object. Made by `toObjects`; give it to `ExactlyOnce.receive()` as it is. */
+export interface ObjectDelivery {
+  readonly from: string;
+  readonly epoch: number;
+  /** The number of the first event. */
+  readonly sequence: number;
+  /** None: the call opens the epoch. */
+  readonly messages: readonly ObjectMessage[];
+}
+
+/** The answer to a delivery. Return it to the caller as it is. */
+export type DeliveryAnswer =
+  /** Everything up to `last` was handled, now or before. `failure`: why the next one was not. */
+  | {
+      readonly kind: "received";
+      readonly last: number;
+      readonly before: EpochEnd | undefined;
+      readonly failure?: { readonly name: string; readonly message: string };
+    }
+  | { readonly kind: "refused"; readonly currentEpoch: number };
+
+const TABLE = `CREATE TABLE IF NOT EXISTS hapax_senders (sender TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID`;
+const FIND = "SELECT state FROM hapax_senders WHERE sender = ?";
+const PUT = "INSERT OR REPLACE INTO hapax_senders (sender, state) VALUES (?, ?)";
+const FAILURE_CHARS_MAX = 1000;
+
+export function makeSenderTable(sql: ObjectSql): void {
+  sql.exec(TABLE);
+}
+
+export class DeliveryReceiver<Storage extends ObjectStorage> {
+  readonly #sql: ObjectSql;
+  readonly #steps: Steps<Storage>;
+  readonly #onDuplicate: () => void;
+
+  constructor(sql: ObjectSql, steps: Steps<Storage>, onDuplicate: () => void) {
+    this.#sql = sql;
+    this.#steps = steps;
+    this.#onDuplicate = onDuplicate;
+  }
+
+  async receive(
+    delivery: ObjectDelivery,
+    handle: (message: ObjectMessage, work: ObjectWork<Storage>) => void,
+  ): Promise<DeliveryAnswer> {
+    requireDelivery(delivery);
+    const { messages, sequence, from } = delivery;
+    await failpoint("delivery.began");
+    if (messages.length === 0) return this.#open(delivery);
+    let before: EpochEnd | undefined;
+    for (const [at, message] of messages.entries()) {
+      const number = { epoch: delivery.epoch, sequence: sequence + at };
+      let decision: DeliveryDecision;
+      try {
+        decision = await this.#steps.run((work) => {
+          const decided = decideDelivery(this.#find(from), number, message.id);
+          if (decided.kind !== "accepted") return decided;
+          requireSync<unknown>(handle(message, work));
+          this.#sql.exec(PUT, from, JSON.stringify(decided.state));
+          return decided;
+        });
+      } catch (error) {
+        const { name, message: text } = wordsOfError(error, FAILURE_CHARS_MAX);
+        return {
+          kind: "received",
+          last: number.sequence - 1,
+          before,
+          failure: { name, message: text },
+        };
+      }
+      if (decision.kind === "refused") return decision;
+      if (decision.kind === "duplicate") this.#onDuplicate();
+      ({ before } = decision.state);
+    }
+    await failpoint("delivery.committed");
+    return { kind: "received", last: sequence + messages.length - 1, before };
+  }
+
+  async #open({ from, epoch }: ObjectDelivery): Promise<DeliveryAnswer> {
+    const decision = await this.#steps.run(() => {
+      const decided = decideDelivery(this.#find(from), { epoch, sequence: 0 }, "");
+      if (decided.kind === "accepted") this.#sql.exec(PUT, from, JSON.stringify(decided.state));
+      return decided;
+    });
+    if (decision.kind === "refused") return decision;
+    return { kind: "received", last: 0, before: decision.state.before };
+  }
+
+  #find(from: string): SenderState | undefined {
+    const [row] = rowsOf(this.#sql, FIND, from);
+    // Cast: only this class writes it.
+    return row === undefined ? undefined : (JSON.parse(String(row["state"])) as SenderState);
+  }
+}
+
+/** What comes over the wire is checked: types say nothing about it. */
+function requireDelivery(delivery: ObjectDelivery): void {
+  const check = new Check();
+  const given: Partial<ObjectDelivery> = Object(delivery);
+  check.name("from", given.from as string);
+  const { MAX_SAFE_INTEGER } = Number;
+  check.whole("epoch", given.epoch, -1, 0, MAX_SAFE_INTEGER);
+  check.whole("sequence", given.sequence, -1, 0, MAX_SAFE_INTEGER - DELIVERY_MAX);
+  const { messages } = given;
+  if (!Array.isArray(messages) || messages.length > DELIVERY_MAX)
+    check.problem(`messages is not a list of at most ${DELIVERY_MAX}`);
+  else if (messages.some((message) => typeof Object(message).id !== "string"))
+    check.problem("messages has one without an id");
+  check.end("invalid_request");
+}

@@ -1,0 +1,173 @@
+// Every failpoint of an object, and every way to lose the object there: one effect, nothing lost. All of one way stop at their
+// failpoints first; then they are lost together.
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { requirePart } from "../client/runtimes-kit.ts";
+import { whyNoWorkerd } from "../kits/workerd-objects.ts";
+import { eventually, type Onward, type ShopStage, startShop } from "./shop-stage.ts";
+
+const reason = whyNoWorkerd();
+const isLong = process.env["HAPAX_LONG"] !== undefined;
+let stage: ShopStage;
+
+beforeAll(async () => {
+  if (reason === undefined) stage = await startShop();
+}, 60_000);
+
+afterAll(() => stage.stop());
+
+/** What a request asks for, where it stops, and what must be there in the end. */
+interface Case {
+  readonly act: string;
+  readonly stop: string;
+  /** The caller asks again with the same id. Events and sagas go on by themselves. */
+  readonly isRetried: boolean;
+  readonly body?: (name: string) => object;
+  readonly effects?: (name: string) => readonly string[];
+  /** What the other object has. */
+  readonly sink?: (name: string) => readonly string[];
+  readonly isCharged?: boolean;
+}
+
+const own = (name: string): readonly string[] => [name];
+const got = (name: string): readonly string[] => [`got "${name}"`];
+const toSink = (name: string): object => ({ text: `${name} sink` });
+const stepsOf = (name: string): readonly string[] => [`reserve ${name}`, `ship ${name}`];
+
+const direct = (act: string, stops: readonly string[], more: Partial<Case> = {}): Case[] =>
+  stops.map((stop) => ({ act, stop, isRetried: true, effects: own, ...more }));
+
+const CASES: readonly Case[] = [
+  ...direct("process", ["object.began", "object.committed"]),
+  ...direct("call", ["object.claimed", "object.worked", "object.completed"], { isCharged: true }),
+  ...direct("inbox", ["inbox.began", "inbox.worked", "inbox.committed"]),
+  ...direct("processOnce", ["once.began", "once.worked", "once.committed"]),
+  ...direct("processElsewhere", ["once.claimed", "once.completed"], {
+    effects: () => [],
+    isCharged: true,
+  }),
+  ...direct("feed", ["sequence.began", "sequence.committed"], {
+    body: (name) => ({ n: 1, text: name }),
+    effects: (name) => [`1 ${name}`],
+  }),
+  ...[
+    "outbox.planned",
+    "delivery.numbered",
+    "delivery.began",
+    "delivery.committed",
+    "delivery.answered",
+    "outbox.published",
+    "outbox.settled",
+  ].map((stop): Case => ({
+    act: "transfer",
+    stop,
+    isRetried: false,
+    body: toSink,
+    effects: own,
+    sink: got,
+  })),
+  ...[
+    "saga.claimed",
+    "saga.began",
+    "saga.worked",
+    "saga.committed",
+    "saga.intended",
+    "saga.called",
+    "saga.recorded",
+  ].map((stop): Case => ({
+    act: "saga",
+    stop,
+    // A saga that was not stored yet is the caller's.
+    isRetried: true,
+    effects: stepsOf,
+    isCharged: true,
+  })),
+];
+
+/** In `npm test` those whose crash is the hardest: between the effect and its record, or its answer. */
+const SHORT: ReadonlySet<string> = new Set([
+  "object.committed",
+  "object.worked",
+  "inbox.worked",
+  "once.worked",
+  "sequence.committed",
+  "delivery.committed",
+  "outbox.published",
+  "saga.called",
+]);
+
+const WAYS = ["evict", "abort", "abort all", "SIGKILL and restart"] as const;
+
+describe.each(WAYS)("lost by %s", (way) => {
+  test(
+    "G66 at every failpoint: one effect, and nothing is lost",
+    { timeout: 300_000 },
+    async (context) => {
+      requirePart(context, reason === undefined ? "workerd" : undefined, reason ?? "");
+      const cases = CASES.filter(({ stop }) => isLong || SHORT.has(stop));
+      const stopped: { readonly name: string; readonly go: (onward: Onward) => void }[] = [];
+      const ends: Promise<unknown>[] = [];
+      for (const one of cases) {
+        const name = nameOf(way, one);
+        ends.push(ask(one, name, one.stop).catch(() => "lost"));
+        stopped.push({ name, go: await stage.stopped(one.stop) });
+      }
+      await lose(way, stopped);
+      await Promise.all(ends);
+      for (const one of cases) {
+        const name = nameOf(way, one);
+        if (one.isRetried)
+          await eventually(
+            () => ask(one, name),
+            () => undefined,
+          );
+        await expectEnd(one, name);
+      }
+      console.log(`${way}: ${cases.length} failpoints, each effect once`);
+    },
+  );
+});
+
+function nameOf(way: string, { act, stop }: Case): string {
+  return `${act} at ${stop} by ${way}`;
+}
+
+function ask({ act, body }: Case, name: string, stop?: string): Promise<unknown> {
+  const given = { id: name, ...body?.(name), ...(stop === undefined ? {} : { stop }) };
+  return stage.shop(name).json(`/${act}`, given);
+}
+
+async function lose(
+  way: (typeof WAYS)[number],
+  stopped: readonly { readonly name: string; readonly go: (onward: Onward) => void }[],
+): Promise<void> {
+  if (way === "abort all") await stage.host.abortAll();
+  else if (way === "SIGKILL and restart") await stage.host.restart();
+  else if (way === "abort") for (const { go } of stopped) go("abort");
+  else {
+    // The platform waits for work that runs.
+    const evicted = Promise.all(stopped.map(({ name }) => stage.shop(name).evict()));
+    for (const { go } of stopped) go("go");
+    await evicted;
+  }
+}
+
+async function expectEnd({ effects, sink, isCharged }: Case, name: string): Promise<void> {
+  // The other side first: asking the object itself would wake it.
+  if (sink !== undefined)
+    await eventually(
+      () => stage.effects(`${name} sink`),
+      (seen) => {
+        expect({ name, seen }).toEqual({ name, seen: sink(name) });
+      },
+    );
+  await eventually(
+    () => stage.effects(name),
+    (seen) => {
+      expect({ name, seen }).toEqual({ name, seen: effects?.(name) });
+    },
+  );
+  if (isCharged !== true) return;
+  const key = encodeURIComponent(name);
+  const charges = (await stage.charges()).filter((charge) => charge.key.includes(key));
+  expect({ name, charges: charges.length }).toEqual({ name, charges: 1 });
+}
