@@ -26,6 +26,7 @@ const FILES = [
   "test/ledgers/redis-conformance",
   "test/objects",
   "test/window",
+  "test/objects",
   "test/heavy",
 ];
 

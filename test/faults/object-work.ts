@@ -15,8 +15,8 @@ export const objectWorkFaults: readonly Fault[] = [
     name: "an event is emitted outside of the transaction",
     guarantee: "G66",
     file: `${ROOM}/steps.ts`,
-    find: `const [id] = this.ledger.sync(tx).add([newOutboxEvent(message)]);`,
-    replace: `const [id] = ["later"]; void this.ledger.inTurnSync((own) => this.ledger.sync(own).add([newOutboxEvent(message)]));`,
+    find: `const [id = ""] = this.ledger.sync(tx).add([newOutboxEvent(message)]);`,
+    replace: `const [id = ""] = ["later"]; void this.ledger.inTurnSync((own) => this.ledger.sync(own).add([newOutboxEvent(message)]));`,
     caughtBy: { file: ONCE_TEST, test: THROWN },
   },
   {

@@ -25,7 +25,7 @@ import {
   type NamedAlarm,
 } from "../rules/alarms.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
-import { type ObjectAlarmStorage, type ObjectRow, rowsOf } from "./context.ts";
+import { type ObjectAlarmStorage, type ObjectRow, objectRows } from "./context.ts";
 
 /** What the work of an alarm gets. */
 export interface AlarmCall {
@@ -232,9 +232,7 @@ export class Alarms implements ObjectAlarms {
         await Promise.all(due.map((alarm) => this.#runOne(alarm)));
       }
     } catch (error) {
-      tellSafely((thrown) => {
-        this.#onError(thrown, "");
-      }, error);
+      this.#tell(error, "");
     }
     this.#arm();
   }
@@ -261,7 +259,7 @@ export class Alarms implements ObjectAlarms {
     try {
       const work = this.#workOf(name);
       if (work === undefined)
-        throw new HapaxError("invalid_request", `no work has the name of the alarm; name=${name}`);
+        throw new HapaxError("invalid_request", `the alarm has no work; name=${name}`);
       const under = await this.#step(() => {
         // Another run may have ended it while this one waited for its turn.
         if (!this.#isSame(alarm)) {
@@ -299,7 +297,7 @@ export class Alarms implements ObjectAlarms {
     let cancel: () => void = () => undefined;
     const over = new Promise<never>((_, reject) => {
       cancel = this.#clock.after(this.#workMsMax, () => {
-        const words = `the work of the alarm has not ended in time; name=${name} workMsMax=${this.#workMsMax}`;
+        const words = `the work of the alarm takes too long; name=${name} workMsMax=${this.#workMsMax}`;
         reject(new HapaxError("outcome_unknown", words));
       });
     });
@@ -347,14 +345,12 @@ export class Alarms implements ObjectAlarms {
     this.#storage.setAlarm(atMs).catch((error: unknown) => {
       // The object is being reset: its next life sets it.
       this.#armedMs = undefined;
-      tellSafely((thrown) => {
-        this.#onError(thrown, "");
-      }, error);
+      this.#tell(error, "");
     });
   }
 
   #rows(query: string, ...bindings: unknown[]): readonly ObjectRow[] {
-    return rowsOf(this.#storage.sql, query, ...bindings);
+    return objectRows(this.#storage.sql, query, ...bindings);
   }
 }
 
@@ -379,5 +375,5 @@ function alarmOf(row: ObjectRow): NamedAlarm {
 }
 
 function tell(error: unknown, name: string): void {
-  console.error(`an alarm of the object has failed, and is tried again; name=${name}`, error);
+  console.error(`an alarm is tried again; name=${name}`, error);
 }

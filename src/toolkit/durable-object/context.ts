@@ -35,7 +35,7 @@ export interface ObjectTableStorage extends ObjectAlarmStorage {
 export const replacedStorages = new WeakSet<object>();
 
 /** Runs a statement, and reads all of its rows before the next one. */
-export function rowsOf(
+export function objectRows(
   sql: ObjectSql,
   query: string,
   ...bindings: unknown[]

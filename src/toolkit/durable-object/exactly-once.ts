@@ -23,7 +23,7 @@ import type { Relay } from "../outbox/relay.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import type { Sagas } from "../saga/contract.ts";
 import { type AlarmCall, Alarms, type AlarmWork, type ObjectAlarms } from "./alarms.ts";
-import { replacedStorages, rowsOf } from "./context.ts";
+import { replacedStorages, objectRows } from "./context.ts";
 import type {
   ExactlyOnce,
   ExactlyOnceOptions,
@@ -289,8 +289,7 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
   /** Throws what went wrong at the wake, after it has tried again. */
   async #ready(): Promise<void> {
     if (replacedStorages.has(this.#ctx.storage)) {
-      const words =
-        "the object was replaced by an import: call ctx.abort(), so that it begins anew";
+      const words = "the object was imported: call ctx.abort()";
       throw new HapaxError("unsupported", words);
     }
     await this.#woken;
@@ -318,7 +317,7 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
     const takeovers = await ledger.recover();
     const dueMs = this.#sagas === undefined ? undefined : await ledger.entries.nextDue(["saga"]);
     const hasEvents =
-      this.#relay !== undefined && rowsOf(sql, "SELECT 1 FROM hapax_outbox LIMIT 1").length > 0;
+      this.#relay !== undefined && objectRows(sql, "SELECT 1 FROM hapax_outbox LIMIT 1").length > 0;
     await this.#alarms.ensureArmed();
     if (hasEvents) this.#alarms.atLatest(OUTBOX_ALARM, this.#clock.nowMs());
     if (dueMs !== undefined) this.#armSagas(Math.max(0, dueMs));
@@ -368,11 +367,11 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
   async #publish(relay: Relay<Storage>): Promise<void> {
     const { sql } = this.#ctx.storage;
     const waiting = "SELECT id, added_at FROM hapax_outbox ORDER BY id LIMIT 1000";
-    const before = await this.#steps.run(() => rowsOf(sql, waiting));
+    const before = await this.#steps.run(() => objectRows(sql, waiting));
     try {
       await relay.runOnce();
     } finally {
-      const after = await this.#steps.run(() => rowsOf(sql, waiting));
+      const after = await this.#steps.run(() => objectRows(sql, waiting));
       const left = new Set(after.map(({ id }) => id));
       const nowMs = this.#clock.nowMs();
       for (const { id, added_at: addedAt } of before)
@@ -400,7 +399,7 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
     const soonMs = this.#clock.nowMs() + this.#retainMs + 2 * DAY_MS;
     const isLeft = await this.#steps.run(
       () =>
-        rowsOf(
+        objectRows(
           sql,
           `SELECT 1 FROM sqlite_master WHERE type = 'table' AND name GLOB 'hapax_done_*'
            UNION ALL SELECT 1 FROM hapax_open WHERE expires_at < ? LIMIT 1`,

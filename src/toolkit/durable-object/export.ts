@@ -11,7 +11,12 @@ import { exactJson } from "../../base/exact-json.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { quotedName } from "../databases/quoting.ts";
 import { Check } from "../once/check.ts";
-import { type ObjectRow, type ObjectTableStorage, replacedStorages, rowsOf } from "./context.ts";
+import {
+  type ObjectRow,
+  type ObjectTableStorage,
+  replacedStorages,
+  objectRows,
+} from "./context.ts";
 import { encodeChunk, hashOfChunk, linesOfChunk, NO_CHUNK, verifyChunk } from "./export-format.ts";
 import {
   boundValue,
@@ -81,7 +86,7 @@ export async function* exportObject(
 /** Throws if anything was written since it was made. */
 function watch({ sql }: ObjectTableStorage): () => void {
   const look = (): string => {
-    const [counted] = rowsOf(sql, "SELECT total_changes() AS changes");
+    const [counted] = objectRows(sql, "SELECT total_changes() AS changes");
     return JSON.stringify([counted?.["changes"], madeIn(sql)]);
   };
   const first = look();
@@ -115,10 +120,10 @@ function* linesOf(storage: ObjectTableStorage): Generator<readonly unknown[]> {
 }
 
 function* counterLines({ sql }: ObjectTableStorage): Generator<readonly unknown[]> {
-  if (rowsOf(sql, "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'").length === 0)
+  if (objectRows(sql, "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'").length === 0)
     return;
   const query = "SELECT name, CAST(seq AS TEXT) AS seq FROM sqlite_sequence ORDER BY name";
-  for (const { name, seq } of rowsOf(sql, query)) yield ["counter", name, seq];
+  for (const { name, seq } of objectRows(sql, query)) yield ["counter", name, seq];
 }
 
 function* rowLines(storage: ObjectTableStorage, shape: TableShape): Generator<readonly unknown[]> {
@@ -152,15 +157,19 @@ function readPage(
   const bindings = bound.map((one) => one.value);
   const number = rowid === undefined ? [] : [`CAST(${quotedName(rowid)} AS TEXT) AS "hapax rowid"`];
   const kinds = [...number, ...typeColumns(columns)].join(", ");
-  const types = rowsOf(sql, `SELECT ${kinds} ${rest}`, ...bindings);
-  const found = rowsOf(sql, `SELECT ${columns.map(quotedName).join(", ")} ${rest}`, ...bindings);
+  const types = objectRows(sql, `SELECT ${kinds} ${rest}`, ...bindings);
+  const found = objectRows(
+    sql,
+    `SELECT ${columns.map(quotedName).join(", ")} ${rest}`,
+    ...bindings,
+  );
   return found.map((row, at) => {
     const kind = types[at] ?? {};
     const id = rowid === undefined ? undefined : String(kind["hapax rowid"]);
     const letters = typesOf(kind, columns);
     const exact = (column: string): string => {
       const query = `SELECT CAST(${quotedName(column)} AS TEXT) AS exact ${rest} OFFSET ${at}`;
-      return String(rowsOf(sql, query, ...bindings)[0]?.["exact"]);
+      return String(objectRows(sql, query, ...bindings)[0]?.["exact"]);
     };
     const values = columns.map((column, index) =>
       lineValue(letters[index], row[column], () => exact(column)),
@@ -284,7 +293,7 @@ function setCounter({ sql }: ObjectTableStorage, table: string, last: string): v
 
 function stagedChunk({ sql }: ObjectTableStorage, number: number): Uint8Array {
   const query = `SELECT bytes FROM ${IMPORT_TABLE} WHERE chunk = ? ORDER BY part`;
-  const parts = rowsOf(sql, query, number).map(
+  const parts = objectRows(sql, query, number).map(
     // Cast: the platform gives bytes as an ArrayBuffer.
     (row: ObjectRow) => new Uint8Array(row["bytes"] as ArrayBuffer),
   );

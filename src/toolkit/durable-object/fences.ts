@@ -7,7 +7,7 @@ import { HapaxError } from "../../base/errors.ts";
 import type { ObjectStorage } from "../ledgers/durable-object.ts";
 import { nextTokenAt } from "../ledgers/tokens.ts";
 import { Check } from "../once/check.ts";
-import { type ObjectSql, rowsOf } from "./context.ts";
+import { type ObjectSql, objectRows } from "./context.ts";
 import { type ObjectWork, requireSync, type Steps } from "./steps.ts";
 
 /** A fence that was taken. Made by `ExactlyOnce.fence()`. */
@@ -39,7 +39,7 @@ export async function takeFence<Storage extends ObjectStorage>(
   check.name("name", name);
   if (token !== undefined) check.whole("token", token, token, 1, Number.MAX_SAFE_INTEGER);
   check.end("invalid_request");
-  const newest = (): number => Number(rowsOf(sql, FIND, name)[0]?.["token"] ?? 0);
+  const newest = (): number => Number(objectRows(sql, FIND, name)[0]?.["token"] ?? 0);
   const own =
     token ??
     (await steps.run(() => {

@@ -1,8 +1,7 @@
 /** The sizes of what an object keeps. Counted when they are asked for, and not with every event. */
 
-import { quotedName } from "../databases/quoting.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
-import { type ObjectSql, rowsOf } from "./context.ts";
+import { type ObjectSql, objectRows } from "./context.ts";
 import type { ExactlyOnceMetrics } from "./metrics.ts";
 
 /** Stuck sagas and dead letters are counted up to here. */
@@ -32,7 +31,7 @@ export async function readSizes<Tx>(
   const deadLetters = relay === undefined ? 0 : await ledger.outbox.held.count(dead);
   // In a turn of the ledger: not inside the open transaction of another.
   return ledger.transaction(async () => {
-    const count = (query: string): number => Number(rowsOf(sql, query)[0]?.["count"] ?? 0);
+    const count = (query: string): number => Number(objectRows(sql, query)[0]?.["count"] ?? 0);
     const kept = tablesOf(sql)
       .map((table) =>
         count(`SELECT COUNT(*) AS count FROM ${table} WHERE kind = 'once' AND state = 'done'`),
@@ -43,7 +42,7 @@ export async function readSizes<Tx>(
     );
     const events = count("SELECT COUNT(*) AS count FROM hapax_outbox");
     const held = count("SELECT COUNT(*) AS count FROM hapax_outbox_held WHERE state = 'waiting'");
-    const [oldest] = rowsOf(
+    const [oldest] = objectRows(
       sql,
       `SELECT MIN(added_at) AS oldest FROM (SELECT MIN(added_at) AS added_at FROM hapax_outbox
        UNION ALL SELECT MIN(added_at) FROM hapax_outbox_held WHERE state = 'waiting')`,
@@ -61,5 +60,5 @@ export async function readSizes<Tx>(
 
 function tablesOf(sql: ObjectSql): readonly string[] {
   const query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'hapax_done_*'";
-  return ["hapax_open", ...rowsOf(sql, query).map(({ name }) => quotedName(String(name)))];
+  return ["hapax_open", ...objectRows(sql, query).map(({ name }) => String(name))];
 }

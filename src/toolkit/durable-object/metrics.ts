@@ -4,7 +4,7 @@
  */
 
 import { countLatency, latencyAt } from "../rules/latency-buckets.ts";
-import { type ObjectSql, rowsOf } from "./context.ts";
+import { type ObjectSql, objectRows } from "./context.ts";
 
 /** The result of `ExactlyOnce.metrics()`. Counts are over all lives of the object; sizes are of now. */
 export interface ExactlyOnceMetrics {
@@ -109,7 +109,7 @@ export class ObjectMetrics {
   }
 
   read(): KeptMetrics {
-    const [row] = rowsOf(this.#sql, FIND);
+    const [row] = objectRows(this.#sql, FIND);
     // Cast: only this class writes it.
     const kept = row === undefined ? undefined : (JSON.parse(String(row["data"])) as KeptMetrics);
     const counts: ObjectCounts = { ...this.#own };

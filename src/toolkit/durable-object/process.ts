@@ -16,7 +16,7 @@ import { Check } from "../once/check.ts";
 import { RESULT_BYTES_DEFAULT, RETAIN_MS_MAX } from "../once/limits.ts";
 import { InProgress, type OnceResult } from "../once/process-once.ts";
 import { remoteKey } from "../once/remote-key.ts";
-import { decodeFailure, encodeResult, jsonCodec } from "../once/result.ts";
+import { encodeResult, jsonCodec } from "../once/result.ts";
 import { type ClaimDecision, decideClaim } from "../rules/claim.ts";
 import { decideMessageAge } from "../rules/inbox-window.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
@@ -98,13 +98,12 @@ export class Processing<Storage extends ObjectStorage> {
       const entry = entries.find(job.place);
       const decision = decideClaim(entry, { ...job, effect: "transaction" });
       if (decision.kind === "done") return duplicateOf(entry);
-      const attempts = this.#requireClaim(job, entry, decision);
+      const attempts = this.#requireClaim(job, decision);
       const data = bytesOf(requireSync(work(context)));
       const write = doneWrite(job, attempts, data, "next");
-      const written = entries.put(job.place, expectedOf(entry), write);
-      if (written === undefined) throw new Error("a step sees what it has found");
+      const { token } = written(entries.put(job.place, expectedOf(entry), write));
       this.#tell.kept();
-      return { data, isDuplicate: false, token: written.token };
+      return { data, isDuplicate: false, token };
     });
     await failpoint("object.committed");
     return this.#answer(kept);
@@ -145,7 +144,7 @@ export class Processing<Storage extends ObjectStorage> {
       const entry = entries.find(place);
       const decision = decideClaim(entry, { ...job, effect: "repeatable" });
       if (decision.kind === "done") return duplicateOf(entry);
-      const attempts = this.#requireClaim(job, entry, decision);
+      const attempts = this.#requireClaim(job, decision);
       const keepMs = Math.max(job.keepMs, LEASE_MS);
       const write = {
         ...doneWrite(job, attempts, undefined, "next"),
@@ -153,9 +152,8 @@ export class Processing<Storage extends ObjectStorage> {
         leaseMs: LEASE_MS,
         keepMs,
       };
-      const written = entries.put(place, expectedOf(entry), write);
-      if (written === undefined) throw new Error("a step sees what it has found");
-      return { attempts, token: written.token };
+      const { token } = written(entries.put(place, expectedOf(entry), write));
+      return { attempts, token };
     });
     if ("data" in claimed) return claimed;
     await failpoint("object.claimed");
@@ -172,10 +170,8 @@ export class Processing<Storage extends ObjectStorage> {
       const data = bytesOf(result);
       if (commit !== undefined) requireSync<unknown>(commit(result, context));
       const write = doneWrite(job, attempts, data, "same");
-      const written = this.#steps.ledger
-        .sync(context.tx)
-        .put(place, { kind: "owned", token }, write);
-      if (written === undefined)
+      const put = this.#steps.ledger.sync(context.tx).put(place, { kind: "owned", token }, write);
+      if (put === undefined)
         throw new HapaxError(
           "lease_lost",
           `another call has taken the work over; ${whereOf(place)}`,
@@ -210,24 +206,20 @@ export class Processing<Storage extends ObjectStorage> {
   }
 
   /** Returns the number of the attempt, or throws why there is none. */
-  #requireClaim(
-    { place, isTooOld }: Job,
-    entry: Entry | undefined,
-    decision: ClaimDecision,
-  ): number {
+  #requireClaim({ place, isTooOld }: Job, decision: ClaimDecision): number {
     switch (decision.kind) {
       case "claim":
         if (!isTooOld) return decision.attempts;
         throw new HapaxError(
           "key_expired",
-          `the event is older than the object remembers, and may have been processed; ${whereOf(place)}`,
+          `the event is older than retainMs, and may have been processed; ${whereOf(place)}`,
         );
       case "running":
         throw new InProgress(whereOf(place), decision.leaseLeftMs);
       case "mismatch":
         throw reused(place);
       case "failed":
-        throw decodeFailure(entry?.data, whereOf(place));
+        throw new HapaxError("failure_kept", `processOnce keeps it; ${whereOf(place)}`);
       case "done":
       case "exhausted":
       case "probe":
@@ -249,6 +241,11 @@ interface Job {
   readonly fingerprint: string | undefined;
   readonly attemptsMax: number;
   readonly isTooOld: boolean;
+}
+
+function written<T>(result: T | undefined): T {
+  if (result === undefined) throw new Error("a step sees what it has found");
+  return result;
 }
 
 function duplicateOf(entry: Entry | undefined): Kept {

@@ -17,7 +17,7 @@ import {
   type EpochEnd,
   type SenderState,
 } from "../rules/delivery.ts";
-import { type ObjectSql, rowsOf } from "./context.ts";
+import { type ObjectSql, objectRows } from "./context.ts";
 import { type ObjectWork, requireSync, type Steps } from "./steps.ts";
 
 /** An event of another object. */
@@ -120,7 +120,7 @@ export class DeliveryReceiver<Storage extends ObjectStorage> {
   }
 
   #find(from: string): SenderState | undefined {
-    const [row] = rowsOf(this.#sql, FIND, from);
+    const [row] = objectRows(this.#sql, FIND, from);
     // Cast: only this class writes it.
     return row === undefined ? undefined : (JSON.parse(String(row["state"])) as SenderState);
   }

@@ -12,7 +12,7 @@ import type { ObjectStorage } from "../ledgers/durable-object.ts";
 import { Check } from "../once/check.ts";
 import { decideArrival, EarlyMessages } from "../rules/sequence.ts";
 import { type AlarmCall, type Alarms, RunAgain } from "./alarms.ts";
-import { type ObjectSql, rowsOf } from "./context.ts";
+import { type ObjectSql, objectRows } from "./context.ts";
 import { type ObjectWork, requireSync, type Steps } from "./steps.ts";
 
 /** What is missing of a source. */
@@ -132,7 +132,9 @@ export class SourceSequence<
   /** At a wake: messages may have come while the object could not take them. */
   async ask(): Promise<void> {
     const { steps } = this.#host;
-    const isKnown = await steps.run(() => rowsOf(this.#host.sql, FIND, this.#source).length > 0);
+    const isKnown = await steps.run(
+      () => objectRows(this.#host.sql, FIND, this.#source).length > 0,
+    );
     if (isKnown) await this.#ask(await this.last(), undefined);
   }
 
@@ -223,7 +225,7 @@ export class SourceSequence<
   }
 
   #last(): number {
-    const [row] = rowsOf(this.#host.sql, FIND, this.#source);
+    const [row] = objectRows(this.#host.sql, FIND, this.#source);
     return row === undefined ? this.#first - 1 : Number(row["last"]);
   }
 }

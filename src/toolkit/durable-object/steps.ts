@@ -51,13 +51,8 @@ export class Steps<Storage extends ObjectStorage> {
     return {
       tx,
       emit: (message) => {
-        if (!this.#canEmit)
-          throw new HapaxError(
-            "unsupported",
-            "emit needs the option outbox, which publishes events",
-          );
-        const [id] = this.ledger.sync(tx).add([newOutboxEvent(message)]);
-        if (id === undefined) throw new Error("an event that was added has an id");
+        if (!this.#canEmit) throw new HapaxError("unsupported", "emit needs the option outbox");
+        const [id = ""] = this.ledger.sync(tx).add([newOutboxEvent(message)]);
         this.#alarms.atLatest(OUTBOX_ALARM, this.#nowMs());
         return id;
       },
@@ -68,6 +63,6 @@ export class Steps<Storage extends ObjectStorage> {
 /** Work that returns a promise goes on outside of its transaction: refused. */
 export function requireSync<T>(result: T): T {
   if (typeof (Object(result) as { readonly then?: unknown }).then !== "function") return result;
-  const how = "for work that awaits, use effect: repeatable, and write in commit";
+  const how = "use effect=repeatable and commit";
   throw new HapaxError("invalid_request", `the work must not be async; ${how}`);
 }

@@ -3,7 +3,7 @@
 import { decodeBase64, encodeBase64 } from "../../base/base64.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { quotedName, quotedText } from "../databases/quoting.ts";
-import { type ObjectRow, type ObjectSql, rowsOf } from "./context.ts";
+import { type ObjectRow, type ObjectSql, objectRows } from "./context.ts";
 
 /** A statement that made something, as SQLite keeps it. */
 export interface Made {
@@ -17,7 +17,7 @@ export const IMPORT_TABLE = "hapax_import";
 
 /** Tables first, then what needs them. Without what SQLite and the platform make by themselves. */
 export function madeIn(sql: ObjectSql): readonly Made[] {
-  const rows = rowsOf(
+  const rows = objectRows(
     sql,
     `SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
      AND name NOT LIKE '\\_cf\\_%' ESCAPE '\\' AND tbl_name <> ? ORDER BY type <> 'table', rowid`,
@@ -44,10 +44,10 @@ export interface TableShape {
 export function shapeOf(sql: ObjectSql, { name, sql: text }: Made): TableShape {
   if (/^\s*CREATE\s+VIRTUAL/i.test(text))
     throw new HapaxError("unsupported", `a virtual table cannot be exported; table=${name}`);
-  const infos = rowsOf(sql, `PRAGMA table_xinfo(${quotedText(name)})`);
+  const infos = objectRows(sql, `PRAGMA table_xinfo(${quotedText(name)})`);
   // Generated columns are hidden, with 2 or 3.
   const columns = infos.filter(({ hidden }) => hidden === 0).map((info) => String(info["name"]));
-  const listed = rowsOf(sql, "PRAGMA table_list").find((one) => one["name"] === name);
+  const listed = objectRows(sql, "PRAGMA table_list").find((one) => one["name"] === name);
   const key = infos
     .filter(({ pk }) => Number(pk) > 0)
     .toSorted((one, other) => Number(one["pk"]) - Number(other["pk"]))
@@ -61,7 +61,7 @@ export function shapeOf(sql: ObjectSql, { name, sql: text }: Made): TableShape {
   const [only, ...others] = key;
   if (only !== undefined && others.length === 0) {
     const differing = `SELECT 1 FROM ${quotedName(name)} WHERE ${quotedName(only)} IS NOT ${rowid} LIMIT 1`;
-    if (rowsOf(sql, differing).length === 0) return { name, columns, rowid: undefined, key };
+    if (objectRows(sql, differing).length === 0) return { name, columns, rowid: undefined, key };
   }
   return { name, columns, rowid, key: [rowid] };
 }
