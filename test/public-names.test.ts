@@ -40,10 +40,10 @@ beforeAll(async () => {
  * builder and its runner are not for programs that only claim keys, or handle messages. It has nine names. `hapax/fetch` is
  * the 24th: a runtime is an entry of its own, as `hapax/node` is. It has five names. `ledgers/durable-object` is a ledger, with four
  * names. `hapax/workers` is another runtime, with six names, and `hapax/stores/durable-object` another store, with three: no
- * other runtime can use them. `hapax/durable-object` is for objects alone, and no other program shall carry it; it has 17 names.
+ * other runtime can use them. `hapax/durable-object` is for objects alone, and no other program shall carry it; it has 18 names.
  */
 const ENTRIES_MAX = 28;
-const NAMES_MAX = 285;
+const NAMES_MAX = 286;
 
 test("there are few entry points, and few names in all of them together", () => {
   const entries = entriesOf();

@@ -9,11 +9,15 @@ export type {
   ExactlyOnce,
   ExactlyOnceOptions,
   ExactlyOnceStorage,
-  ObjectContext,
+  ExactlyOnceContext,
 } from "./durable-object/contract.ts";
 export { exactlyOnce } from "./durable-object/exactly-once.ts";
 export { exportObject, importObject } from "./durable-object/export.ts";
 export type { ExactlyOnceMetrics } from "./durable-object/metrics.ts";
-export type { ObjectDelivery, ObjectMessage } from "./durable-object/receiving.ts";
+export {
+  fromObjects,
+  type ObjectDelivery,
+  type ObjectMessage,
+} from "./durable-object/receiving.ts";
 export type { ObjectWork } from "./durable-object/steps.ts";
 export { toObjects } from "./durable-object/to-objects.ts";

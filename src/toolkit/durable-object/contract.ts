@@ -10,19 +10,18 @@ import type { Relay } from "../outbox/relay.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import type { Sagas } from "../saga/contract.ts";
 import type { AlarmWork, ObjectAlarms, ObjectAlarmsOptions } from "./alarms.ts";
-import type { ObjectAlarmStorage } from "./context.ts";
+import type { ObjectAlarmStorage, ObjectSql } from "./context.ts";
 import type { ObjectFence } from "./fences.ts";
 import type { ExactlyOnceMetrics } from "./metrics.ts";
 import type { ProcessCall, ProcessElsewhereOptions, ProcessOptions } from "./process.ts";
-import type { DeliveryAnswer, ObjectDelivery, ObjectMessage } from "./receiving.ts";
 import type { ObjectSequence, SequenceOptions } from "./sequence.ts";
-import type { ObjectWork } from "./steps.ts";
+import type { ObjectWork, Steps } from "./steps.ts";
 
 /** `ctx.storage` as `exactlyOnce` needs it. */
 export type ExactlyOnceStorage = ObjectStorage & ObjectAlarmStorage;
 
 /** `ctx` of a Durable Object with SQLite, as far as it is used. */
-export interface ObjectContext<Storage extends ExactlyOnceStorage = ExactlyOnceStorage> {
+export interface ExactlyOnceContext<Storage extends ExactlyOnceStorage = ExactlyOnceStorage> {
   readonly storage: Storage;
   blockConcurrencyWhile<T>(work: () => Promise<T>): Promise<T>;
 }
@@ -73,11 +72,6 @@ export interface ExactlyOnce<Storage extends ExactlyOnceStorage> {
   emit(message: OutboxMessage): Promise<string>;
   /** Publishes what was emitted now, and not by the alarm. Throws what the relay throws; the alarm tries again. */
   flush(): Promise<void>;
-  /** Handles a call of `toObjects` of another object: its events in order, each once. Return the answer to the caller. */
-  receive(
-    delivery: ObjectDelivery,
-    work: (message: ObjectMessage, work: ObjectWork<Storage>) => void,
-  ): Promise<DeliveryAnswer>;
   /** Takes the messages of a source in the order of their numbers. Call it in the constructor: a gap is asked for at the wake. */
   sequence<Message>(
     source: string,
@@ -90,3 +84,14 @@ export interface ExactlyOnce<Storage extends ExactlyOnceStorage> {
   /** Counts and sizes. Reads as many rows as there are kept results. */
   metrics(): Promise<ExactlyOnceMetrics>;
 }
+
+/** What parts outside of `ExactlyOnce` need of it. */
+export interface OnceInsides<Storage extends ExactlyOnceStorage> {
+  readonly sql: ObjectSql;
+  readonly steps: Steps<Storage>;
+  readonly ready: () => Promise<void>;
+  readonly onDuplicate: () => void;
+}
+
+/** The insides of each one. Parts that take them from here are not in the bundle of a program that does not use them. */
+export const onceInsides = new WeakMap<object, OnceInsides<ExactlyOnceStorage>>();

@@ -24,11 +24,13 @@ import type { ScopedKey } from "../rules/scoped-key.ts";
 import type { Sagas } from "../saga/contract.ts";
 import { type AlarmCall, Alarms, type AlarmWork, type ObjectAlarms } from "./alarms.ts";
 import { replacedStorages, objectRows } from "./context.ts";
-import type {
-  ExactlyOnce,
-  ExactlyOnceOptions,
-  ExactlyOnceStorage,
-  ObjectContext,
+import {
+  type ExactlyOnce,
+  type ExactlyOnceContext,
+  type ExactlyOnceOptions,
+  type ExactlyOnceStorage,
+  type OnceInsides,
+  onceInsides,
 } from "./contract.ts";
 import { makeFenceTable, type ObjectFence, takeFence } from "./fences.ts";
 import { type ExactlyOnceMetrics, type ObjectCounts, ObjectMetrics } from "./metrics.ts";
@@ -40,13 +42,6 @@ import {
   Processing,
   type ProcessOptions,
 } from "./process.ts";
-import {
-  type DeliveryAnswer,
-  makeSenderTable,
-  type ObjectDelivery,
-  type ObjectMessage,
-  DeliveryReceiver,
-} from "./receiving.ts";
 import {
   GAP_ALARM,
   makeSequenceTable,
@@ -71,13 +66,13 @@ const PARKED_MS = 3_660 * DAY_MS;
  * Makes an object do things once. Call it in the constructor, once, and give every alarm to it. Throws `invalid_options`.
  *
  * ```ts
- * import { exactlyOnce, type ExactlyOnceStorage, type ObjectContext } from "hapax/durable-object";
+ * import { exactlyOnce, type ExactlyOnceStorage, type ExactlyOnceContext } from "hapax/durable-object";
  * import { GLOBAL } from "hapax/ledger";
  *
  * // In a Worker: `class Account extends DurableObject`, and `ctx` is `this.ctx`.
  * class Account<Storage extends ExactlyOnceStorage> {
  *   readonly #once;
- *   constructor(ctx: ObjectContext<Storage>) {
+ *   constructor(ctx: ExactlyOnceContext<Storage>) {
  *     ctx.storage.sql.exec("CREATE TABLE IF NOT EXISTS balance (cents INTEGER)");
  *     this.#once = exactlyOnce(ctx);
  *   }
@@ -95,7 +90,7 @@ const PARKED_MS = 3_660 * DAY_MS;
  * ```
  */
 export function exactlyOnce<Storage extends ExactlyOnceStorage>(
-  ctx: ObjectContext<Storage>,
+  ctx: ExactlyOnceContext<Storage>,
   options: ExactlyOnceOptions<Storage> = {},
 ): ExactlyOnce<Storage> {
   return new OnceInObject(ctx, options);
@@ -103,7 +98,7 @@ export function exactlyOnce<Storage extends ExactlyOnceStorage>(
 
 class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<Storage> {
   readonly ledger: DurableObjectLedger<Storage>;
-  readonly #ctx: ObjectContext<Storage>;
+  readonly #ctx: ExactlyOnceContext<Storage>;
   readonly #clock: Clock;
   readonly #retainMs: number;
   readonly #onError: (error: unknown) => void;
@@ -114,7 +109,6 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
   readonly #made: Sagas<Storage> | undefined;
   readonly #sagas: Sagas<Storage> | undefined;
   readonly #processing: Processing<Storage>;
-  readonly #receiving: DeliveryReceiver<Storage>;
   readonly #metrics: ObjectMetrics;
   readonly #sequences = new Map<string, { askAgain(call: AlarmCall): Promise<void> }>();
   #woken: Promise<void>;
@@ -123,7 +117,7 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
   #isSweepSet = false;
   #isMetricsSet = false;
 
-  constructor(ctx: ObjectContext<Storage>, options: ExactlyOnceOptions<Storage>) {
+  constructor(ctx: ExactlyOnceContext<Storage>, options: ExactlyOnceOptions<Storage>) {
     const check = new Check();
     const { retainMs, clock = waitingClock } = options;
     this.#retainMs = check.whole("retainMs", retainMs, RETAIN_MS_DEFAULT, 1, RETAIN_MS_MAX);
@@ -153,10 +147,17 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
     };
     const tellers = { duplicate, kept: this.#keepSwept };
     this.#processing = new Processing(this.#steps, this.#retainMs, nowMs, tellers);
-    this.#receiving = new DeliveryReceiver(storage.sql, this.#steps, duplicate);
     this.#metrics = new ObjectMetrics(storage.sql);
-    for (const make of [makeSequenceTable, makeFenceTable, makeSenderTable]) make(storage.sql);
+    for (const make of [makeSequenceTable, makeFenceTable]) make(storage.sql);
     this.#woken = this.#wake();
+    const insides: OnceInsides<Storage> = {
+      sql: storage.sql,
+      steps: this.#steps,
+      ready: () => this.#ready(),
+      onDuplicate: duplicate,
+    };
+    // Cast: the map is asked with the object, which has the type of its own storage.
+    onceInsides.set(this, insides as unknown as OnceInsides<ExactlyOnceStorage>);
   }
 
   get alarms(): Pick<ObjectAlarms, "set" | "every" | "cancel" | "list"> {
@@ -192,13 +193,6 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
 
   flush(): Promise<void> {
     return this.#when(() => this.#flush());
-  }
-
-  receive(
-    delivery: ObjectDelivery,
-    work: (message: ObjectMessage, work: ObjectWork<Storage>) => void,
-  ): Promise<DeliveryAnswer> {
-    return this.#when(() => this.#receiving.receive(delivery, work));
   }
 
   sequence<Message>(

@@ -7,8 +7,8 @@
  */
 
 import { wordsOfError } from "../../base/error-words.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
-import type { ObjectStorage } from "../ledgers/durable-object.ts";
 import { Check } from "../once/check.ts";
 import {
   decideDelivery,
@@ -18,7 +18,13 @@ import {
   type SenderState,
 } from "../rules/delivery.ts";
 import { type ObjectSql, objectRows } from "./context.ts";
-import { type ObjectWork, requireSync, type Steps } from "./steps.ts";
+import {
+  type ExactlyOnce,
+  type ExactlyOnceStorage,
+  type OnceInsides,
+  onceInsides,
+} from "./contract.ts";
+import { type ObjectWork, requireSync } from "./steps.ts";
 
 /** An event of another object. */
 export interface ObjectMessage {
@@ -31,7 +37,7 @@ export interface ObjectMessage {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** One call from object to object. Made by `toObjects`; give it to `ExactlyOnce.receive()` as it is. */
+/** One call from object to object. Made by `toObjects`; give it to `fromObjects` as it is. */
 export interface ObjectDelivery {
   readonly from: string;
   readonly epoch: number;
@@ -57,73 +63,91 @@ const FIND = "SELECT state FROM hapax_senders WHERE sender = ?";
 const PUT = "INSERT OR REPLACE INTO hapax_senders (sender, state) VALUES (?, ?)";
 const FAILURE_CHARS_MAX = 1000;
 
-export function makeSenderTable(sql: ObjectSql): void {
-  sql.exec(TABLE);
+/** Objects whose table is there, in this life. */
+const prepared = new WeakSet<object>();
+
+/**
+ * Handles a call of `toObjects` of another object: its events in order, each once. The work must not be async: it and the number of
+ * its event are one transaction. Return the answer to the caller as it is. Throws `invalid_request`.
+ *
+ * ```ts
+ * import { type ExactlyOnce, type ExactlyOnceStorage, fromObjects, type ObjectDelivery } from "hapax/durable-object";
+ *
+ * // In an object: `receive(delivery) { return receive(this.#once, delivery); }`.
+ * const receive = <Storage extends ExactlyOnceStorage>(once: ExactlyOnce<Storage>, delivery: ObjectDelivery) =>
+ *   fromObjects(once, delivery, ({ payload }, { tx }) => {
+ *     tx.sql.exec("INSERT INTO received (payload) VALUES (?)", JSON.stringify(payload));
+ *   });
+ * console.assert(typeof receive === "function");
+ * ```
+ */
+export async function fromObjects<Storage extends ExactlyOnceStorage>(
+  once: ExactlyOnce<Storage>,
+  delivery: ObjectDelivery,
+  work: (message: ObjectMessage, work: ObjectWork<Storage>) => void,
+): Promise<DeliveryAnswer> {
+  requireDelivery(delivery);
+  // Cast: as it was put in.
+  const insides = onceInsides.get(once) as OnceInsides<Storage> | undefined;
+  if (insides === undefined)
+    throw new HapaxError("invalid_request", "fromObjects needs what exactlyOnce has made");
+  const { sql, steps, ready } = insides;
+  await ready();
+  if (!prepared.has(once)) await steps.run(() => sql.exec(TABLE));
+  prepared.add(once);
+  await failpoint("delivery.began");
+  if (delivery.messages.length === 0) return await openEpoch(insides, delivery);
+  const answer = await takeAll(insides, delivery, work);
+  await failpoint("delivery.committed");
+  return answer;
 }
 
-export class DeliveryReceiver<Storage extends ObjectStorage> {
-  readonly #sql: ObjectSql;
-  readonly #steps: Steps<Storage>;
-  readonly #onDuplicate: () => void;
-
-  constructor(sql: ObjectSql, steps: Steps<Storage>, onDuplicate: () => void) {
-    this.#sql = sql;
-    this.#steps = steps;
-    this.#onDuplicate = onDuplicate;
-  }
-
-  async receive(
-    delivery: ObjectDelivery,
-    handle: (message: ObjectMessage, work: ObjectWork<Storage>) => void,
-  ): Promise<DeliveryAnswer> {
-    requireDelivery(delivery);
-    const { messages, sequence, from } = delivery;
-    await failpoint("delivery.began");
-    if (messages.length === 0) return this.#open(delivery);
-    let before: EpochEnd | undefined;
-    for (const [at, message] of messages.entries()) {
-      const number = { epoch: delivery.epoch, sequence: sequence + at };
-      let decision: DeliveryDecision;
-      try {
-        decision = await this.#steps.run((work) => {
-          const decided = decideDelivery(this.#find(from), number, message.id);
-          if (decided.kind !== "accepted") return decided;
-          requireSync<unknown>(handle(message, work));
-          this.#sql.exec(PUT, from, JSON.stringify(decided.state));
-          return decided;
-        });
-      } catch (error) {
-        const { name, message: text } = wordsOfError(error, FAILURE_CHARS_MAX);
-        return {
-          kind: "received",
-          last: number.sequence - 1,
-          before,
-          failure: { name, message: text },
-        };
-      }
-      if (decision.kind === "refused") return decision;
-      if (decision.kind === "duplicate") this.#onDuplicate();
-      ({ before } = decision.state);
+async function takeAll<Storage extends ExactlyOnceStorage>(
+  { sql, steps, onDuplicate }: OnceInsides<Storage>,
+  { from, epoch, sequence, messages }: ObjectDelivery,
+  handle: (message: ObjectMessage, work: ObjectWork<Storage>) => void,
+): Promise<DeliveryAnswer> {
+  let before: EpochEnd | undefined;
+  for (const [at, message] of messages.entries()) {
+    const number = { epoch, sequence: sequence + at };
+    let decision: DeliveryDecision;
+    try {
+      decision = await steps.run((work) => {
+        const decided = decideDelivery(findSender(sql, from), number, message.id);
+        if (decided.kind !== "accepted") return decided;
+        requireSync<unknown>(handle(message, work));
+        sql.exec(PUT, from, JSON.stringify(decided.state));
+        return decided;
+      });
+    } catch (error) {
+      const { name, message: text } = wordsOfError(error, FAILURE_CHARS_MAX);
+      const last = number.sequence - 1;
+      return { kind: "received", last, before, failure: { name, message: text } };
     }
-    await failpoint("delivery.committed");
-    return { kind: "received", last: sequence + messages.length - 1, before };
-  }
-
-  async #open({ from, epoch }: ObjectDelivery): Promise<DeliveryAnswer> {
-    const decision = await this.#steps.run(() => {
-      const decided = decideDelivery(this.#find(from), { epoch, sequence: 0 }, "");
-      if (decided.kind === "accepted") this.#sql.exec(PUT, from, JSON.stringify(decided.state));
-      return decided;
-    });
     if (decision.kind === "refused") return decision;
-    return { kind: "received", last: 0, before: decision.state.before };
+    if (decision.kind === "duplicate") onDuplicate();
+    ({ before } = decision.state);
   }
+  return { kind: "received", last: sequence + messages.length - 1, before };
+}
 
-  #find(from: string): SenderState | undefined {
-    const [row] = objectRows(this.#sql, FIND, from);
-    // Cast: only this class writes it.
-    return row === undefined ? undefined : (JSON.parse(String(row["state"])) as SenderState);
-  }
+async function openEpoch<Storage extends ExactlyOnceStorage>(
+  { sql, steps }: OnceInsides<Storage>,
+  { from, epoch }: ObjectDelivery,
+): Promise<DeliveryAnswer> {
+  const decision = await steps.run(() => {
+    const decided = decideDelivery(findSender(sql, from), { epoch, sequence: 0 }, "");
+    if (decided.kind === "accepted") sql.exec(PUT, from, JSON.stringify(decided.state));
+    return decided;
+  });
+  if (decision.kind === "refused") return decision;
+  return { kind: "received", last: 0, before: decision.state.before };
+}
+
+function findSender(sql: ObjectSql, from: string): SenderState | undefined {
+  const [row] = objectRows(sql, FIND, from);
+  // Cast: only this file writes it.
+  return row === undefined ? undefined : (JSON.parse(String(row["state"])) as SenderState);
 }
 
 /** What comes over the wire is checked: types say nothing about it. */

@@ -24,7 +24,7 @@ import {
 import type { DeliveryAnswer, ObjectDelivery, ObjectMessage } from "./receiving.ts";
 
 /** A binding of Durable Objects, as far as it is used. */
-export interface ObjectNamespace<Id = unknown> {
+export interface DeliveryNamespace<Id = unknown> {
   idFromName(name: string): Id;
   get(id: Id): object;
 }
@@ -41,7 +41,7 @@ const encoder = new TextEncoder();
 
 /**
  * Makes a publisher that delivers each event to the object which its `key` names, by calling `method` of the object. The method
- * returns `once.receive(delivery, work)`. Events for one object arrive in the order in which they were emitted, each once: over lost
+ * returns `fromObjects(once, delivery, work)`. Events for one object arrive in the order in which they were emitted, each once: over lost
  * answers, evictions and crashes on both sides. An event without a key is a dead letter.
  *
  * ```ts
@@ -66,7 +66,7 @@ const encoder = new TextEncoder();
  */
 export function toObjects<Tx, Id>(
   ledger: Ledger<Tx>,
-  namespace: ObjectNamespace<Id>,
+  namespace: DeliveryNamespace<Id>,
   method: string,
 ): Publisher {
   const peers = new Peers(ledger);
@@ -109,7 +109,7 @@ interface Receiver {
 }
 
 function receiverOf<Id>(
-  namespace: ObjectNamespace<Id>,
+  namespace: DeliveryNamespace<Id>,
   method: string,
   key: string | undefined,
 ): Receiver | undefined {
@@ -126,7 +126,7 @@ function receiverOf<Id>(
       const answer = await stub[method]?.(delivery);
       const kind: unknown = Object(answer).kind;
       if (answer !== undefined && (kind === "received" || kind === "refused")) return answer;
-      const words = `the method must return what once.receive() returns; method=${method}`;
+      const words = `the method must return what fromObjects returns; method=${method}`;
       throw new HapaxError("invalid_request", words);
     },
   };
