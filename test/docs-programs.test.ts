@@ -21,6 +21,8 @@ const PROGRAM_MS = 120_000;
 // The reference repeats the doc comments, whose own blocks are here.
 const programs = allBlocks
   .filter(({ language }) => language === "ts" || language === "js")
+  // Those run in workerd: test/workers/guides.test.ts.
+  .filter(({ info }) => !info.endsWith("(a Worker)"))
   .filter(({ where }) => !where.startsWith("docs/reference/"))
   .map(({ where, language, body }, at) => ({
     where,

@@ -56,7 +56,8 @@ type RouteHandler = (request: Request, context: RouteContext) => Promise<Respons
 /** What `app/[...path]/route.ts` exports: one function for each method. */
 function routeModule({ fetch: answer }: FetchServer): Readonly<Record<string, RouteHandler>> {
   const handler: RouteHandler = (request) => answer(request);
-  return { GET: handler, HEAD: handler, PUT: handler, POST: handler, DELETE: handler };
+  const methods = ["GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE"];
+  return Object.fromEntries(methods.map((method) => [method, handler]));
 }
 
 /**
