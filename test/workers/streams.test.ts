@@ -236,6 +236,8 @@ describe.runIf(why === undefined)("streams in objects", () => {
     const [one, other] = [stage.url("one", "s"), stage.url("other", "s")];
     await create(one);
     expect((await fetch(other, { method: "HEAD" })).status).toBe(404);
+    // The path of a stream says where it is, whatever a caller asks for.
+    expect((await fetch(`${one}?object=other`, { method: "HEAD" })).status).toBe(200);
     const named = `${stage.host.url}/none/s?object=one`;
     expect((await fetch(named, { method: "PUT" })).status).toBe(201);
     expect((await fetch(`${stage.host.url}/none/s`, { method: "PUT" })).status).toBe(400);

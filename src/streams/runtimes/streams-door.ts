@@ -7,6 +7,7 @@ import { systemClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { LIMITS } from "../../protocol/limits.ts";
+import { CONTROL_ROOT, STREAM_ROOT } from "../../protocol/subscription-path.ts";
 import { encodeHeartbeat } from "../../protocol/sse.ts";
 import { problemAnswer } from "../server/problem.ts";
 import type { ObjectNamespace, ObjectSocket } from "./object-platform.ts";
@@ -19,7 +20,8 @@ export interface StreamsDoorOptions<Env> {
   readonly namespace: (env: Env) => ObjectNamespace;
   /**
    * Returns the name of the object that has a path, such as its first segment. Streams of one object can share transactions, groups
-   * and forks. Undefined: the path belongs to no object, and the request must name one: `?object=name`.
+   * and forks. Undefined: the path belongs to no object, and the request must name one: `?object=name`. For paths that are no streams,
+   * such as those of groups, `?object=name` comes first.
    */
   readonly objectOf: (path: string) => string | undefined;
   /**
@@ -50,7 +52,7 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
       const admitted = await (options.admit?.(request, env) ?? request);
       if (admitted instanceof Response) return admitted;
       const url = new URL(admitted.url);
-      const name = url.searchParams.get("object") ?? options.objectOf(url.pathname);
+      const name = nameOf(url, options.objectOf);
       if (name === undefined || name === "" || name.length > NAME_CHARS_MAX) {
         const words = "the path belongs to no object: name one with ?object=";
         return refusal(new HapaxError("invalid_request", words));
@@ -72,6 +74,16 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
       }
     },
   };
+}
+
+/**
+ * The object of a stream follows from its path, so that nobody gets a second stream at the same path in another object. A caller names
+ * the object of other paths, such as those of groups.
+ */
+function nameOf({ pathname, searchParams }: URL, objectOf: StreamsDoorOptions<never>["objectOf"]) {
+  const asked = searchParams.get("object") ?? undefined;
+  const isStream = pathname.startsWith(STREAM_ROOT) && !pathname.startsWith(CONTROL_ROOT);
+  return isStream ? (objectOf(pathname) ?? asked) : (asked ?? objectOf(pathname));
 }
 
 function bridged({ url, headers: sent }: Request): Request {

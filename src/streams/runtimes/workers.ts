@@ -20,14 +20,22 @@ export { streamsDoor, type StreamsDoor, type StreamsDoorOptions } from "./stream
  * them from the environment, are those of a server on `fetch`: it needs `authorize`, or `insecurePublic: true` if the door
  * admits callers.
  *
- * ```text (it runs on Workers)
- * import { durableStreams, streamsDoor } from "hapax/workers";
+ * ```ts
+ * import { durableStreams, streamsDoor, type StreamsDoorOptions } from "hapax/workers";
  *
+ * interface Env {
+ *   readonly STREAMS: ReturnType<StreamsDoorOptions<Env>["namespace"]>; // DurableObjectNamespace of the platform fits.
+ * }
  * export class Streams extends durableStreams({ insecurePublic: true }) {}
- * export default streamsDoor({
- *   namespace: (env) => env.STREAMS,
+ * const door = streamsDoor({
+ *   namespace: (env: Env) => env.STREAMS,
  *   objectOf: (path) => path.split("/")[3],
  * });
+ * export default door;
+ *
+ * // A path of no object is refused before any object is reached.
+ * const refused = await door.fetch(new Request("http://localhost/"), {} as Env);
+ * console.assert(refused.status === 400);
  * ```
  */
 export function durableStreams<Env = unknown>(

@@ -15,11 +15,25 @@ export type { DurableObjectStore, DurableObjectStoreOptions } from "./durable-ob
  * Opens the store of an object. Open it once in the life of an object, in `blockConcurrencyWhile` of its constructor, and give it
  * `ctx.storage` of a class with SQLite. `durableStreams` of `hapax/workers` does that for you.
  *
- * ```text (it needs the storage of a Durable Object)
+ * ```ts
+ * import { createFetchServer, type FetchServer } from "hapax/fetch";
  * import { openDurableObjectStore } from "hapax/stores/durable-object";
  *
- * const store = await openDurableObjectStore(ctx.storage, { snapshotCommits: 500 });
- * console.assert(store.supports.durability === "fsync");
+ * interface Context {
+ *   readonly storage: Parameters<typeof openDurableObjectStore>[0]; // `ctx.storage` of the platform fits.
+ *   blockConcurrencyWhile(work: () => Promise<void>): void;
+ * }
+ *
+ * class Streams {
+ *   server?: FetchServer;
+ *   constructor(ctx: Context) {
+ *     ctx.blockConcurrencyWhile(async () => {
+ *       const store = await openDurableObjectStore(ctx.storage, { snapshotCommits: 500 });
+ *       this.server = createFetchServer({ store, insecurePublic: true });
+ *     });
+ *   }
+ * }
+ * console.assert(Streams.name === "Streams");
  * ```
  */
 export function openDurableObjectStore(
