@@ -236,7 +236,7 @@ describe.runIf(why === undefined)("streams in objects", () => {
     const [one, other] = [stage.url("one", "s"), stage.url("other", "s")];
     await create(one);
     expect((await fetch(other, { method: "HEAD" })).status).toBe(404);
-    // The path of a stream says where it is, whatever a caller asks for.
+    // The path of a stream says where it is, and not its caller.
     expect((await fetch(`${one}?object=other`, { method: "HEAD" })).status).toBe(200);
     const named = `${stage.host.url}/none/s?object=one`;
     expect((await fetch(named, { method: "PUT" })).status).toBe(201);

@@ -77,7 +77,7 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
 }
 
 /**
- * The object of a stream follows from its path, so that nobody gets a second stream at the same path in another object. A caller names
+ * The object of a stream follows from its path, so that no caller makes a second stream of the same path in another object. A caller names
  * the object of other paths, such as those of groups.
  */
 function nameOf({ pathname, searchParams }: URL, objectOf: StreamsDoorOptions<never>["objectOf"]) {
