@@ -64,14 +64,29 @@ afterAll(async () => {
 });
 
 test("the guides have these Workers", () => {
-  const expected = "Streams";
+  const expected = "Account Bank Counter Feed Orders Shop Streams Trial";
   expect(classes.toSorted().join(" ")).toBe(expected);
 });
 
 describe("in workerd", () => {
+  /** Calls a method of an object. */
+  const call = <T>(type: string, name: string, method: string, ...args: unknown[]): Promise<T> =>
+    running()
+      .object(type, name)
+      .json<T>("/", [method, ...args]);
+
   function running(): ObjectsHost {
     if (host === undefined) throw new Error("workerd has not started");
     return host;
+  }
+
+  /** Asks until the answer is the one; alarms take their time. */
+  async function until<T>(expected: T, ask: () => Promise<T>): Promise<void> {
+    const wanted = JSON.stringify(expected);
+    for (;;) {
+      if (JSON.stringify(await ask()) === wanted) return;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
   }
 
   const inWorkerd = (title: string, run: () => Promise<void>): void => {
@@ -80,6 +95,74 @@ describe("in workerd", () => {
       await run();
     });
   };
+
+  inWorkerd("the counter adds once, over eviction, abort and SIGKILL", async () => {
+    const add = (id: string, amount: number) => call("Counter", "c", "add", id, amount);
+    const counter = running().object("Counter", "c");
+    expect(await add("a", 5)).toMatchObject({ result: 5, isDuplicate: false });
+    await counter.evict();
+    expect(await add("a", 5)).toMatchObject({ result: 5, isDuplicate: true });
+    await counter.abort();
+    expect(await add("b", 2)).toMatchObject({ result: 7, isDuplicate: false });
+    await running().restart();
+    expect(await add("b", 2)).toMatchObject({ result: 7, isDuplicate: true });
+  });
+
+  inWorkerd(
+    "1: an order that is sent three times at once, and again after an eviction, is paid once",
+    async () => {
+      const pay = (): Promise<{ result: string }> => call("Orders", "o", "pay", "order-1", 250);
+      const all = await Promise.all([pay(), pay(), pay()]);
+      await running().evictAll();
+      for (const { result } of [...all, await pay()]) expect(result).toBe("receipt for 250");
+    },
+  );
+
+  inWorkerd(
+    "2: messages are stored in order, a gap waits, and a duplicate is acknowledged again",
+    async () => {
+      const receive = (n: number) => call("Feed", "f", "receive", n, { price: n * 10 });
+      expect(await receive(1)).toEqual({ kind: "done", last: 1 });
+      expect(await receive(3)).toEqual({ kind: "early", last: 1 });
+      expect(await receive(2)).toMatchObject({ kind: "done" });
+      await running().object("Feed", "f").evict();
+      expect(await receive(2)).toMatchObject({ kind: "duplicate" });
+      expect(await receive(4)).toEqual({ kind: "done", last: 4 });
+    },
+  );
+
+  inWorkerd(
+    "3: an order of several steps ends whole, and starting it again changes nothing",
+    async () => {
+      const order = () => call("Shop", "s", "order", "order-1", { item: "teapot", cents: 900 });
+      await order();
+      await running().object("Shop", "s").evict();
+      await order();
+      const steps = ["reserved teapot", "charged 900", "shipped teapot"];
+      await until(steps, () => call("Shop", "s", "notes"));
+    },
+  );
+
+  inWorkerd(
+    "4: a transfer between objects is booked once on both sides, also over SIGKILL",
+    async () => {
+      const transfer = (id: string) => call("Account", "ann", "transfer", id, "bob", 100);
+      await transfer("t1");
+      await transfer("t2");
+      await running().restart();
+      await transfer("t2");
+      await until(200, () => call("Account", "bob", "balance"));
+      expect(await call("Account", "ann", "balance")).toBe(-200);
+    },
+  );
+
+  inWorkerd("5: an alarm that fires again counts once", async () => {
+    await call("Trial", "t", "begin", Date.now());
+    await running().object("Trial", "t").evict();
+    await until(1, () => call("Trial", "t", "ended"));
+    await call("Trial", "t", "alarm");
+    expect(await call("Trial", "t", "ended")).toBe(1);
+  });
 
   inWorkerd(
     "streams behind the door: a token is needed, a retry is stored once, and all of it survives",
