@@ -79,6 +79,28 @@ export const FAILPOINTS = [
   "outbox.published",
   /** The outcome is written down. */
   "outbox.settled",
+  /** An event of a Durable Object has come, and nothing of it is written. */
+  "object.began",
+  /** Its claim is committed, and its work, which awaits, has not begun. */
+  "object.claimed",
+  /** The work has ended, and nothing of it is recorded. */
+  "object.worked",
+  /** The result of work that awaits is recorded. */
+  "object.completed",
+  /** Work that does not await is committed, and the caller does not know yet. */
+  "object.committed",
+  /** A message of a source has arrived at an object, and its number is not kept. */
+  "sequence.began",
+  /** Its number is kept, and it is not acknowledged. */
+  "sequence.committed",
+  /** Events for another object have their numbers, and are not sent. */
+  "delivery.numbered",
+  /** They have arrived at the other object, and nothing of them is written. */
+  "delivery.began",
+  /** They are committed there, and the sender does not know yet. */
+  "delivery.committed",
+  /** The other object has answered, and the sender has not written it down. */
+  "delivery.answered",
   /** The segment of the writer before is sealed. */
   "window.sealed",
   /** The writer has begun a segment of its own, and has not read the rest of the log. */

@@ -6,8 +6,10 @@ import { CARELESS, casesFor, CRASH_DATABASES, type CrashStage } from "../crash-l
 
 test("every failpoint of the ledger is one at which a process is killed", () => {
   const titles = ledgerCrashes.map(({ title }) => title);
-  // A caller has no ledger: test/callers kills it. A window has none either: window-kills.test.ts does. Sagas have saga-crashes.test.ts.
-  for (const name of FAILPOINTS.filter((one) => !/^(?:fetch|window|saga)\./.test(one))) {
+  // A caller has no ledger: test/callers kills it. A window has none either: window-kills.test.ts does. Sagas have saga-crashes.test.ts, and objects test/objects.
+  for (const name of FAILPOINTS.filter(
+    (one) => !/^(?:fetch|window|saga|object|sequence|delivery)\./.test(one),
+  )) {
     expect(titles.filter((title) => title.includes(`killed at ${name}`))).not.toEqual([]);
   }
 });

@@ -34,7 +34,8 @@ export { streamsDoor, type StreamsDoor, type StreamsDoorOptions } from "./stream
  * export default door;
  *
  * // A path of no object is refused before any object is reached.
- * const refused = await door.fetch(new Request("http://localhost/"), {} as Env);
+ * const none = { idFromName: (name: string) => name, get: () => ({ fetch: () => Promise.reject(new Error("no object")) }) };
+ * const refused = await door.fetch(new Request("http://localhost/"), { STREAMS: none });
  * console.assert(refused.status === 400);
  * ```
  */

@@ -45,14 +45,14 @@ const encoder = new TextEncoder();
  * answers, evictions and crashes on both sides. An event without a key is a dead letter.
  *
  * ```ts
- * import { toObjects } from "hapax/durable-object";
+ * import { type ObjectDelivery, toObjects } from "hapax/durable-object";
  * import { memoryLedger } from "hapax/ledgers/memory";
  * import { createOutbox, createRelay } from "hapax/outbox";
  *
  * // In an object: `outbox: (ledger) => createRelay(ledger, toObjects(ledger, this.env.ACCOUNTS, "receive"))`.
  * const received: unknown[] = [];
  * const account = {
- *   receive: async ({ sequence, messages }) => {
+ *   receive: async ({ sequence, messages }: ObjectDelivery) => {
  *     received.push(...messages.map(({ payload }) => payload));
  *     return { kind: "received", last: sequence + messages.length - 1 };
  *   },
