@@ -129,7 +129,10 @@ export const objectWorkFaults: readonly Fault[] = [
     file: `${RULES}/delivery.ts`,
     find: `    isOpening: true,\n    first: 1,`,
     replace: `    isOpening: false,\n    first: 0,`,
-    caughtBy: { file: `${RULES}/delivery.test.ts`, test: LOSSES },
+    caughtBy: {
+      file: `${RULES}/delivery.test.ts`,
+      test: "G68 what was given up is known to have arrived by the answer to what follows it",
+    },
   },
   {
     name: "a receiver takes an old number of a restored sender for a repetition",
@@ -139,7 +142,7 @@ export const objectWorkFaults: readonly Fault[] = [
     replace: `    sequence <= decision.state.lastSequence;`,
     caughtBy: {
       file: `${RULES}/delivery.test.ts`,
-      test: "G68 a sender that was restored from an older copy loses nothing that it adds after it",
+      test: "G68 the receiver refuses a number of other content, one that is older than it knows, and an old epoch",
     },
   },
   {

@@ -41,7 +41,7 @@ const CASES: readonly Case[] = [
   ...direct("call", ["object.claimed", "object.worked", "object.completed"], { isCharged: true }),
   ...direct("inbox", ["inbox.began", "inbox.worked", "inbox.committed"]),
   ...direct("processOnce", ["once.began", "once.worked", "once.committed"]),
-  ...direct("processElsewhere", ["once.claimed", "once.completed"], {
+  ...direct("processElsewhere", ["once.claimed", "once.worked", "once.committed"], {
     effects: () => [],
     isCharged: true,
   }),
@@ -66,9 +66,10 @@ const CASES: readonly Case[] = [
     sink: got,
   })),
   ...[
-    "saga.claimed",
+    "saga.started",
     "saga.began",
     "saga.worked",
+    "saga.checkpointed",
     "saga.committed",
     "saga.intended",
     "saga.called",

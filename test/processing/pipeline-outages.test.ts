@@ -205,6 +205,8 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
           drops += 1;
           const { rows: own } = await tx.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
           await server.pool.query("SELECT pg_terminate_backend($1)", [own[0]?.pid]);
+          // The client learns of it before the next statement, which then has no code of the database to be known by.
+          await new Promise((resolve) => setTimeout(resolve, 100));
         }
         await tx.query("INSERT INTO effects (n) VALUES ($1)", [n]);
       },
