@@ -5,8 +5,8 @@ import { defineConfig } from "vitest/config";
 const isPlanted = process.env["HAPAX_PLANTED"] !== undefined;
 const TEST_MS = isPlanted ? 20_000 : 60_000;
 
-/** Tests that put something of their own in the place of a module of Node. */
-const MOCKED = ["src/streams/stores/file/node-disk.test.ts"];
+/** Tests that put something of their own in the place of a module of Node, or count all timers of their process. */
+const MOCKED = ["src/streams/stores/file/node-disk.test.ts", "test/once/turns.test.ts"];
 
 export default defineConfig({
   test: {
@@ -33,7 +33,7 @@ export default defineConfig({
           name: "whole",
           isolate: isPlanted,
           include: ["test/**/*.test.ts"],
-          exclude: ["test/protocol/**", "test/heavy/**"],
+          exclude: ["test/protocol/**", "test/heavy/**", ...MOCKED],
         },
       },
       {
