@@ -55,8 +55,8 @@ describe.runIf(why === undefined)("the store of an object", () => {
     const object = host.object("Stores", "keys");
     const filled = await object.json<{ world: string }>("/fill?keys=100000&tail=5&snapshots=2");
     const times: number[] = [Infinity];
-    // The machine may be busy with other tests, and the first wakes compile.
-    for (let wake = 0; wake < 8 && Math.min(...times) >= 200; wake += 1) {
+    // The first wakes compile.
+    for (let wake = 0; wake < (isLong ? 8 : 2) && Math.min(...times) >= 200; wake += 1) {
       await object.evict();
       const woken = await object.json<{
         keys: number;
@@ -70,7 +70,8 @@ describe.runIf(why === undefined)("the store of an object", () => {
       if (wake === 0) console.log(`wake with 100,000 keys: ${JSON.stringify(woken)}`);
     }
     console.log(`wake with 100,000 keys: ${times.slice(1).join(" ms, ")} ms`);
-    expect(Math.min(...times)).toBeLessThan(200);
+    // The long form has the machine for itself: others may be busy, and say nothing about time.
+    if (isLong) expect(Math.min(...times)).toBeLessThan(200);
   }, 60_000);
 
   test("G70 a snapshot with any changed byte is passed over for the older one", async () => {
