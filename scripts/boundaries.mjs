@@ -24,6 +24,8 @@ const UNDER_SERVER = [
   ...PORTS,
 ];
 const LIMITS = "src/protocol/limits.ts";
+/** What every store with a journal is made of. */
+const JOURNAL = "src/streams/stores/journal";
 // Time and randomness come in through their ports, also in files that may use Node.
 const NODE_FILES = ["node:fs", "node:net", "node:os", "node:path", "node:zlib"];
 
@@ -54,9 +56,14 @@ export const FLOOR_PLAN = [
     may: ["src/base", "src/streams/core", "src/streams/store.ts"],
   },
   {
+    at: "src/streams/stores/journal",
+    is: "the journal: its bytes, its index, and what keeps it short",
+    may: ["src/base", "src/streams/core", "src/streams/store.ts", "node:zlib"],
+  },
+  {
     at: "src/streams/stores/file",
     is: "the rooms of the file store",
-    may: ["src/base", "src/streams/core", "src/streams/store.ts", ...NODE_FILES],
+    may: ["src/base", "src/streams/core", "src/streams/store.ts", JOURNAL, ...NODE_FILES],
   },
   {
     at: "src/streams/stores/file.ts",
@@ -71,6 +78,7 @@ export const FLOOR_PLAN = [
       "src/streams/core",
       "src/streams/store.ts",
       "src/streams/stores/file",
+      JOURNAL,
       "node:zlib",
     ],
   },

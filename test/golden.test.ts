@@ -15,7 +15,7 @@ import { crc32 } from "node:zlib";
 import { createHash } from "node:crypto";
 import { afterAll, describe, expect, test } from "vitest";
 import { openFileStore } from "../src/streams/stores/file.ts";
-import { FORMAT_VERSION } from "../src/streams/stores/file/format.ts";
+import { FORMAT_VERSION } from "../src/streams/stores/journal/format.ts";
 import { inspectDisk } from "../src/streams/stores/file/inspection.ts";
 import { openNodeDisk } from "../src/streams/stores/file/node-disk.ts";
 import { planRepair } from "../src/streams/stores/file/repair.ts";

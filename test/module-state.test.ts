@@ -30,7 +30,7 @@ const SHARED: Readonly<Record<string, string>> = {
   "streams/server/router.ts TABLE": CONSTANT,
   "streams/server/routes.ts described": PURE,
   "streams/stores/durable-object/object-store.ts NO_EXTENTS": CONSTANT,
-  "streams/stores/file/bytes.ts shared": "texts by their own content, used again",
+  "streams/stores/journal/bytes.ts shared": "texts by their own content, used again",
   "streams/stores/file/node-disk.ts reads": NODE,
   "testing/ledger-crashes.ts cases": TESTS,
   "testing/sink-conformance.ts places": TESTS,

@@ -1,7 +1,7 @@
 /**
  * Little-endian bytes with variable-length integers, on every platform. Snapshots and logs of windows consist of them.
  *
- * streams/stores/file/bytes.ts writes the same numbers into a `Buffer`, for the journal: there every append passes through it.
+ * streams/stores/journal/bytes.ts writes the same numbers into a `Buffer`, for the journal: there every append passes through it.
  */
 
 /** Bytes that were not written by a `PackedWriter`, or not whole. */

@@ -73,7 +73,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a segment may follow any other",
     guarantee: "G12",
-    file: "src/streams/stores/file/chain.ts",
+    file: "src/streams/stores/journal/chain.ts",
     find: "if (last?.lsn === lsn && last.crc !== crcBefore) {",
     replace: "if (last?.lsn === lsn && last.crc === -1) {",
     caughtBy: {

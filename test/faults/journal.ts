@@ -7,7 +7,7 @@ const SEGMENTS = "src/streams/stores/file/segments.test.ts";
 const SNAPSHOT = "src/streams/stores/file/snapshot.test.ts";
 const FILE_STORE = "src/streams/stores/file.test.ts";
 const TRIM = "src/streams/stores/file/trim.test.ts";
-const REPLAY_BOUND = "src/streams/stores/file/replay-bound.test.ts";
+const REPLAY_BOUND = "src/streams/stores/journal/replay-bound.test.ts";
 
 export const journalFaults: readonly Fault[] = [
   {
@@ -94,11 +94,11 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "the checksum of a frame is not checked",
     guarantee: "G8",
-    file: "src/streams/stores/file/format.ts",
+    file: "src/streams/stores/journal/format.ts",
     find: "return end <= bytes.length && crc32(bytes.subarray(at + 8, end), salt) === header.crc;",
     replace: "return end <= bytes.length && salt >= 0;",
     caughtBy: {
-      file: "src/streams/stores/file/format.test.ts",
+      file: "src/streams/stores/journal/format.test.ts",
       test: "a frame with any bit wrong, or any byte missing, is not valid",
     },
   },
@@ -116,7 +116,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "every use of a segment has the same salt",
     guarantee: "G8",
-    file: "src/streams/stores/file/format.ts",
+    file: "src/streams/stores/journal/format.ts",
     find: "return end <= bytes.length && crc32(bytes.subarray(at + 8, end), salt) === header.crc;",
     replace: `const both = [salt, 77].map((start) => crc32(bytes.subarray(at + 8, end), start));
   return end <= bytes.length && both.includes(header.crc);`,
@@ -152,7 +152,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a damaged snapshot is used",
     guarantee: "G8",
-    file: "src/streams/stores/file/snapshot-format.ts",
+    file: "src/streams/stores/journal/snapshot-format.ts",
     find: `if (crc32(payload) !== bytes.readUInt32LE(at + 4)) throw damaged("a block has another checksum");`,
     replace: "if (crc32(payload) === -1) throw damaged(MAGIC);",
     caughtBy: {
@@ -174,23 +174,23 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "producer state is not in the frame",
     guarantee: "G2",
-    file: "src/streams/stores/file/records.ts",
+    file: "src/streams/stores/journal/records.ts",
     find: "const { producer, streamSeq, key } = record;",
     replace:
       'const { streamSeq, key } = record;\n    const producer = undefined as StreamAppended["producer"];',
     caughtBy: {
-      file: "src/streams/stores/file/records.test.ts",
+      file: "src/streams/stores/journal/records.test.ts",
       test: "an append comes back with its producer, its key, its close and its place, in one record",
     },
   },
   {
     name: "the ordinal of a key is lost in its record",
     guarantee: "G2",
-    file: "src/streams/stores/file/key-format.ts",
+    file: "src/streams/stores/journal/key-format.ts",
     find: "  return { mark, ordinal, evictTo };",
     replace: "  return { mark, ordinal: ordinal - evictTo, evictTo: 0 };",
     caughtBy: {
-      file: "src/streams/stores/file/records.test.ts",
+      file: "src/streams/stores/journal/records.test.ts",
       test: "an append comes back with its producer, its key, its close and its place, in one record",
     },
   },
@@ -219,7 +219,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "session nonces are not in the snapshot",
     guarantee: "G7",
-    file: "src/streams/stores/file/producer-format.ts",
+    file: "src/streams/stores/journal/producer-format.ts",
     find: "  const { lastSequence, session, replaced, resets } = state;",
     replace:
       '  const { lastSequence, resets } = state;\n  const [session, replaced] = [undefined, undefined] as [ProducerState["session"], ProducerState["replaced"]];',
@@ -244,7 +244,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a segment that other software has written is taken for damage",
     guarantee: "G12",
-    file: "src/streams/stores/file/format.ts",
+    file: "src/streams/stores/journal/format.ts",
     find: "if (version !== undefined && version !== FORMAT_VERSION) throw unknownFormat(name, version);",
     replace:
       "if (version !== undefined && version < FORMAT_VERSION) throw unknownFormat(name, version);",
@@ -256,7 +256,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "data is handed out without its checksum",
     guarantee: "G8",
-    file: "src/streams/stores/file/records.ts",
+    file: "src/streams/stores/journal/records.ts",
     find: `if (crc32(data) !== crc) throw damaged("the data of a record does not match its checksum");`,
     replace: `if (crc32(data) === -crc - 1) throw damaged("never");`,
     caughtBy: {
@@ -322,7 +322,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "no commit waits for a snapshot",
     guarantee: "G11",
-    file: "src/streams/stores/file/replay-bound.ts",
+    file: "src/streams/stores/journal/replay-bound.ts",
     find: "return this.#isWorking && this.isFull && this.#ordinal >= this.#needed;",
     replace: "return this.#isWorking && this.isFull && this.#ordinal < this.#needed;",
     caughtBy: {
@@ -333,7 +333,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a snapshot waits for commits that wait for it",
     guarantee: "G11",
-    file: "src/streams/stores/file/replay-bound.ts",
+    file: "src/streams/stores/journal/replay-bound.ts",
     find: "return this.#isWorking && this.isFull && this.#ordinal >= this.#needed;",
     replace: "return this.#isWorking && this.isFull;",
     caughtBy: {
@@ -392,14 +392,14 @@ export const journalFaults: readonly Fault[] = [
     find: "const groups = imageOfGroups(world.groups);",
     replace: "const groups = { ...imageOfGroups(world.groups), groups: [] };",
     caughtBy: {
-      file: "src/streams/stores/file/group-format.test.ts",
+      file: "src/streams/stores/journal/group-format.test.ts",
       test: "groups come back from a snapshot alone, at every moment of their life",
     },
   },
   {
     name: "a trim forgets the extent that reaches over its offset",
     guarantee: "G1",
-    file: "src/streams/stores/file/extents.ts",
+    file: "src/streams/stores/journal/extents.ts",
     find: "const gone = this.find(to);",
     replace: "const gone = Math.min(this.#count, this.find(to) + 1);",
     caughtBy: {
@@ -410,7 +410,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "what was trimmed while it was moved stops the journal",
     guarantee: "G9",
-    file: "src/streams/stores/file/placement.ts",
+    file: "src/streams/stores/journal/placement.ts",
     find: "const kept = group.filter((run) => run.end > extents.first);",
     replace: "const kept = group;",
     caughtBy: {

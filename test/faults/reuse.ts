@@ -28,7 +28,7 @@ export const reuseFaults: readonly Fault[] = [
   {
     name: "the digest is not in the journal",
     guarantee: "G2",
-    file: "src/streams/stores/file/records.ts",
+    file: "src/streams/stores/journal/records.ts",
     find: "writer.u32(mark.digest >>> 0);",
     replace: "writer.u32(0);",
     caughtBy: {
@@ -39,7 +39,7 @@ export const reuseFaults: readonly Fault[] = [
   {
     name: "the digests of a snapshot are in another order",
     guarantee: "G2",
-    file: "src/streams/stores/file/producer-format.ts",
+    file: "src/streams/stores/journal/producer-format.ts",
     find: "recent[placeBefore(lastSequence, back) + 1] = reader.u32() | 0;",
     replace: "recent[placeBefore(lastSequence, count - 1 - back) + 1] = reader.u32() | 0;",
     caughtBy: {

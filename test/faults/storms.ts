@@ -9,7 +9,7 @@ export const stormFaults: readonly Fault[] = [
   {
     name: "the session is not written with its append",
     guarantee: "G7",
-    file: "src/streams/stores/file/records.ts",
+    file: "src/streams/stores/journal/records.ts",
     find: "const { producer, streamSeq, key } = record;",
     replace: `const { streamSeq, key } = record;
     const producer = record.producer && { ...record.producer, session: undefined };`,
@@ -21,7 +21,7 @@ export const stormFaults: readonly Fault[] = [
   {
     name: "the key is not written with its append",
     guarantee: "G2",
-    file: "src/streams/stores/file/records.ts",
+    file: "src/streams/stores/journal/records.ts",
     find: "const { producer, streamSeq, key } = record;",
     replace: `const { producer, streamSeq } = record;
     const key = undefined as StreamAppended["key"];`,

@@ -1,6 +1,6 @@
 /** Statements of the store, with what they cost: the platform bills rows. */
 
-import { damaged } from "../file/bytes.ts";
+import { damaged } from "../journal/bytes.ts";
 import type { SqliteObjectStorage, StoredValue } from "./storage.ts";
 
 export type StoredRow = Record<string, StoredValue>;

@@ -1,12 +1,17 @@
 /**
- * Commits as rows. A commit is one frame as in the journal of the file store (file/format.ts, file/records.ts), in one row, or
- * in several if it is larger than a row may be.
+ * Commits as rows. A commit is one frame as in the journal of the file store (journal/format.ts, journal/records.ts), in one row,
+ * or in several if it is larger than a row may be.
  */
 
 import { joinBytes } from "../../../base/bytes.ts";
-import { damage } from "../file/bytes.ts";
-import { alignFrame, decodeFrameHeader, FRAME_HEADER_BYTES, isFrameValid } from "../file/format.ts";
-import type { Frame } from "../file/frame.ts";
+import { damage } from "../journal/bytes.ts";
+import {
+  alignFrame,
+  decodeFrameHeader,
+  FRAME_HEADER_BYTES,
+  isFrameValid,
+} from "../journal/format.ts";
+import type { Frame } from "../journal/frame.ts";
 import type { ScannedFrame } from "../file/scan.ts";
 import { blobOf, type Database, wholeNumberOf } from "./database.ts";
 

@@ -13,7 +13,7 @@ import { crc32Of } from "../../../base/crc32.ts";
 import { utf8Of } from "../../../base/bytes.ts";
 import { HapaxError } from "../../../base/errors.ts";
 import type { Random } from "../../../base/random.ts";
-import { damage } from "../file/bytes.ts";
+import { damage } from "../journal/bytes.ts";
 import type { Database } from "./database.ts";
 
 /** The format that this version writes and reads. */

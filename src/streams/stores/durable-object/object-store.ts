@@ -19,11 +19,11 @@ import { isSystemStream } from "../../core/stream.ts";
 import { advance, type Offset, OFFSET_ZERO, type StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import type { Page, StoreSupport } from "../../store.ts";
-import { ByteReader, damage } from "../file/bytes.ts";
-import { DurableWaiters } from "../file/durable-waiters.ts";
-import { ExtentIndex } from "../file/extents.ts";
-import { FrameBuilder } from "../file/frame.ts";
-import { decodeDataOnly } from "../file/records.ts";
+import { ByteReader, damage } from "../journal/bytes.ts";
+import { DurableWaiters } from "../journal/durable-waiters.ts";
+import { ExtentIndex } from "../journal/extents.ts";
+import { FrameBuilder } from "../journal/frame.ts";
+import { decodeDataOnly } from "../journal/records.ts";
 import { writeSnapshot } from "../file/snapshot.ts";
 import type {
   DurableObjectStore,

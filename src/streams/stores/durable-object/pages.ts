@@ -9,7 +9,7 @@
 
 import { crc32 } from "node:zlib";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
-import { ByteReader, ByteWriter, damage, damaged } from "../file/bytes.ts";
+import { ByteReader, ByteWriter, damage, damaged } from "../journal/bytes.ts";
 import { blobOf, type Database, wholeNumberOf, type StoredRow } from "./database.ts";
 import { ROW_BYTES_MAX } from "./frame-rows.ts";
 

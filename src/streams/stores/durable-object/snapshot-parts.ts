@@ -1,5 +1,5 @@
 /**
- * Snapshots as rows: the file of the file store (file/snapshot-format.ts) in parts of at most 1 MB. Its blocks carry their
+ * Snapshots as rows: the file of the file store (journal/snapshot-format.ts) in parts of at most 1 MB. Its blocks carry their
  * checksums, and its head the LSN.
  */
 

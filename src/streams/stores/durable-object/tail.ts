@@ -1,7 +1,7 @@
 /** Where the data of recent commits lies: in frames, and not in pages yet. */
 
 import type { Offset, StreamId } from "../../core/types.ts";
-import type { DataRun } from "../file/frame.ts";
+import type { DataRun } from "../journal/frame.ts";
 
 /** Consecutive data records of one stream in one frame. */
 export interface TailRun {

@@ -8,8 +8,8 @@
  */
 
 import type { Offset, StreamId } from "../../core/types.ts";
-import type { Extent, ExtentIndex, StreamExtents } from "./extents.ts";
-import type { Moved } from "./records.ts";
+import type { Extent, ExtentIndex, StreamExtents } from "../journal/extents.ts";
+import type { Moved } from "../journal/records.ts";
 import { readForMove } from "./reading.ts";
 import type { Segments } from "./segments.ts";
 

@@ -9,11 +9,11 @@
 import { isSystemStream, type StreamState } from "../../core/stream.ts";
 import { OFFSET_ZERO, type Offset, type StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
-import { ByteReader, damaged } from "./bytes.ts";
+import { ByteReader, damaged } from "../journal/bytes.ts";
 import type { Disk, DiskFile } from "./disk.ts";
-import type { Extent, ExtentIndex, StreamExtents } from "./extents.ts";
+import type { Extent, ExtentIndex, StreamExtents } from "../journal/extents.ts";
 import { type StoreProblem, storeProblem } from "./problem.ts";
-import { decodeDataOnly } from "./records.ts";
+import { decodeDataOnly } from "../journal/records.ts";
 import { parseSegmentName, segmentName } from "./segments.ts";
 import type { DamagedRange } from "./survey.ts";
 

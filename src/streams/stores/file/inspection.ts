@@ -3,7 +3,7 @@
 import type { StreamState } from "../../core/stream.ts";
 import { isHapaxError } from "../../../base/errors.ts";
 import type { Disk } from "./disk.ts";
-import type { ExtentIndex } from "./extents.ts";
+import type { ExtentIndex } from "../journal/extents.ts";
 import { recover, type Recovered } from "./recovery.ts";
 import { snapshotName } from "./snapshot.ts";
 import { scanSnapshot } from "./snapshot-scan.ts";

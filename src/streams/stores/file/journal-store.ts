@@ -15,18 +15,18 @@ import { HapaxError, isHapaxError } from "../../../base/errors.ts";
 import { type Random, systemRandom } from "../../../base/random.ts";
 import type { Page, Store, StoreRoom, StoreStats, StoreSupport } from "../../store.ts";
 import type { Disk } from "./disk.ts";
-import { DurableWaiters } from "./durable-waiters.ts";
-import type { ExtentIndex } from "./extents.ts";
-import { FrameBuilder } from "./frame.ts";
-import { applyMoves, Placement } from "./placement.ts";
+import { DurableWaiters } from "../journal/durable-waiters.ts";
+import type { ExtentIndex } from "../journal/extents.ts";
+import { FrameBuilder } from "../journal/frame.ts";
+import { applyMoves, Placement } from "../journal/placement.ts";
 import { readExtents } from "./reading.ts";
-import type { Moved } from "./records.ts";
+import type { Moved } from "../journal/records.ts";
 import { recover, type Recovered, type RecoveryProgress, type RecoveryReport } from "./recovery.ts";
-import { ReplayBound } from "./replay-bound.ts";
+import { ReplayBound } from "../journal/replay-bound.ts";
 import { Segments } from "./segments.ts";
 import { snapshotName, writeSnapshot } from "./snapshot.ts";
 import { type LastFrame, Ownership } from "./store-file.ts";
-import { TailCache } from "./tail-cache.ts";
+import { TailCache } from "../journal/tail-cache.ts";
 import { tidyUp } from "./upkeep.ts";
 
 /** Options of the file store. The defaults prefer safety to speed. */

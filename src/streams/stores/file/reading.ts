@@ -6,9 +6,9 @@
 
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import type { Page } from "../../store.ts";
-import { ByteReader, damage, damaged } from "./bytes.ts";
-import type { Extent, StreamExtents } from "./extents.ts";
-import { decodeDataOnly } from "./records.ts";
+import { ByteReader, damage, damaged } from "../journal/bytes.ts";
+import type { Extent, StreamExtents } from "../journal/extents.ts";
+import { decodeDataOnly } from "../journal/records.ts";
 import { segmentName, type Segments } from "./segments.ts";
 
 /** Up to this gap between two extents, reading it is cheaper than skipping it. */

@@ -11,7 +11,7 @@ import {
 } from "../../../testing/store-case-kit.ts";
 import { turn } from "../../../../test/kits/watch.ts";
 import { type FileStore, openOnDisk } from "./journal-store.ts";
-import { SEGMENT_HEADER_BYTES } from "./format.ts";
+import { SEGMENT_HEADER_BYTES } from "../journal/format.ts";
 import { segmentName } from "./segments.ts";
 
 const SETTINGS = { segmentBytes: 16_384, snapshotBytes: 1 << 30 };

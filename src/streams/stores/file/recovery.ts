@@ -8,16 +8,20 @@
 import { Restoration } from "../../core/restore.ts";
 import { createWorld, type World } from "../../core/world.ts";
 import { HapaxError, isHapaxError } from "../../../base/errors.ts";
-import { damage } from "./bytes.ts";
-import { Chain, type KnownFrame } from "./chain.ts";
+import { damage } from "../journal/bytes.ts";
+import { Chain, type KnownFrame } from "../journal/chain.ts";
 import type { Disk } from "./disk.ts";
-import { ExtentIndex } from "./extents.ts";
-import { decodeSegmentHeader, requireKnownFormat, SEGMENT_HEADER_BYTES } from "./format.ts";
-import { Placement } from "./placement.ts";
+import { ExtentIndex } from "../journal/extents.ts";
+import {
+  decodeSegmentHeader,
+  requireKnownFormat,
+  SEGMENT_HEADER_BYTES,
+} from "../journal/format.ts";
+import { Placement } from "../journal/placement.ts";
 import { findFrameBehind, placedRecordsOf, type ScannedFrame, scanSegment } from "./scan.ts";
 import { parseSegmentName, type Segment, segmentName, SPARE_NAME } from "./segments.ts";
 import { parseSnapshotName, snapshotName, UNFINISHED_SNAPSHOT } from "./snapshot.ts";
-import type { SnapshotHead } from "./snapshot-format.ts";
+import type { SnapshotHead } from "../journal/snapshot-format.ts";
 import { readSnapshot } from "./snapshot-reading.ts";
 import { readStoreMark, STORE_NAME, type StoreMark, UNFINISHED_STORE } from "./store-file.ts";
 

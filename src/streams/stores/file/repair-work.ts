@@ -6,7 +6,7 @@
 import { copyFile, mkdir, open, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { HapaxError } from "../../../base/errors.ts";
-import { HEADER_BYTES, SEGMENT_HEADER_BYTES } from "./format.ts";
+import { HEADER_BYTES, SEGMENT_HEADER_BYTES } from "../journal/format.ts";
 import type { RepairAction } from "./repair.ts";
 import { encodeStoreFile, STORE_NAME, type StoreMark, UNFINISHED_STORE } from "./store-file.ts";
 

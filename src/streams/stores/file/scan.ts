@@ -5,7 +5,7 @@
  *   RC2  an invalid frame with a valid one behind it is damage, and is never skipped.
  */
 
-import { ByteReader } from "./bytes.ts";
+import { ByteReader } from "../journal/bytes.ts";
 import type { DiskFile } from "./disk.ts";
 import {
   alignFrame,
@@ -16,8 +16,8 @@ import {
   type FrameHeader,
   isFrameValid,
   SEGMENT_HEADER_BYTES,
-} from "./format.ts";
-import { type DecodedRecord, decodeRecord } from "./records.ts";
+} from "../journal/format.ts";
+import { type DecodedRecord, decodeRecord } from "../journal/records.ts";
 
 const WINDOW_BYTES = 4 * 1024 * 1024;
 

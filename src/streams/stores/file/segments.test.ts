@@ -3,7 +3,7 @@ import { createSeededRandom } from "../../../testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { turn } from "../../../../test/kits/watch.ts";
-import { decodeSegmentHeader, SEGMENT_HEADER_BYTES } from "./format.ts";
+import { decodeSegmentHeader, SEGMENT_HEADER_BYTES } from "../journal/format.ts";
 import { parseSegmentName, segmentName, Segments } from "./segments.ts";
 
 const SEGMENT_BYTES = 16_384;

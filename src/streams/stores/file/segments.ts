@@ -12,9 +12,14 @@ import type { Clock } from "../../../base/clock.ts";
 import { HapaxError } from "../../../base/errors.ts";
 import type { Random } from "../../../base/random.ts";
 import type { Disk, DiskFile } from "./disk.ts";
-import { alignFrame, encodeSegmentHeader, FORMAT_VERSION, SEGMENT_HEADER_BYTES } from "./format.ts";
-import type { Frame } from "./frame.ts";
-import { ReadBuffers } from "./read-buffers.ts";
+import {
+  alignFrame,
+  encodeSegmentHeader,
+  FORMAT_VERSION,
+  SEGMENT_HEADER_BYTES,
+} from "../journal/format.ts";
+import type { Frame } from "../journal/frame.ts";
+import { ReadBuffers } from "../journal/read-buffers.ts";
 import { isNoRoom } from "./store-file.ts";
 
 export interface Segment {

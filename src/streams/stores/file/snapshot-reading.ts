@@ -5,12 +5,12 @@ import { isSystemStream } from "../../core/stream.ts";
 import type { MutableProducer } from "../../core/producer.ts";
 import { OFFSET_ZERO, type Offset, type ProducerId, type StreamId } from "../../core/types.ts";
 import { isHapaxError } from "../../../base/errors.ts";
-import { damage } from "./bytes.ts";
+import { damage } from "../journal/bytes.ts";
 import type { Disk } from "./disk.ts";
-import type { Extent, ExtentIndex } from "./extents.ts";
-import type { decodeKeys } from "./key-format.ts";
+import type { Extent, ExtentIndex } from "../journal/extents.ts";
+import type { decodeKeys } from "../journal/key-format.ts";
 import { eachBlock, SnapshotBlocks, type SnapshotTarget } from "./snapshot-blocks.ts";
-import type { SnapshotHead } from "./snapshot-format.ts";
+import type { SnapshotHead } from "../journal/snapshot-format.ts";
 
 /** Reads a snapshot into an empty world and index. Throws `data_damaged` unless it is whole. */
 export async function readSnapshot(

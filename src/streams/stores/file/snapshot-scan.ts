@@ -6,7 +6,7 @@
 import { isHapaxError } from "../../../base/errors.ts";
 import type { Disk } from "./disk.ts";
 import { eachBlock, SnapshotBlocks } from "./snapshot-blocks.ts";
-import type { SnapshotEnd, SnapshotHead } from "./snapshot-format.ts";
+import type { SnapshotEnd, SnapshotHead } from "../journal/snapshot-format.ts";
 
 export interface SnapshotScan {
   readonly name: string;

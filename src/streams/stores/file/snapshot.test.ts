@@ -30,10 +30,10 @@ import {
 } from "../../../testing/store-case-kit.ts";
 import { turn } from "../../../../test/kits/watch.ts";
 import { type FileStore, openOnDisk } from "./journal-store.ts";
-import { ByteReader, ByteWriter } from "./bytes.ts";
-import { ExtentIndex } from "./extents.ts";
-import { decodeKeys, encodeKeys } from "./key-format.ts";
-import { decodeProducer, encodeProducer } from "./producer-format.ts";
+import { ByteReader, ByteWriter } from "../journal/bytes.ts";
+import { ExtentIndex } from "../journal/extents.ts";
+import { decodeKeys, encodeKeys } from "../journal/key-format.ts";
+import { decodeProducer, encodeProducer } from "../journal/producer-format.ts";
 import { scanSnapshot } from "./snapshot-scan.ts";
 import { parseSnapshotName, snapshotName, writeSnapshot } from "./snapshot.ts";
 import { readSnapshot } from "./snapshot-reading.ts";

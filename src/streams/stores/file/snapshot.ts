@@ -14,12 +14,12 @@ import type { StreamState } from "../../core/stream.ts";
 import { imageOfBook } from "../../core/subscription-image.ts";
 import { OFFSET_ZERO, type Offset, type ProducerId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
-import { ByteWriter } from "./bytes.ts";
+import { ByteWriter } from "../journal/bytes.ts";
 import type { Disk, DiskFile } from "./disk.ts";
-import type { ExtentIndex, StreamExtents } from "./extents.ts";
-import { encodeCursors, slicesOf } from "./group-format.ts";
-import { encodeKeys } from "./key-format.ts";
-import { encodeProducer } from "./producer-format.ts";
+import type { ExtentIndex, StreamExtents } from "../journal/extents.ts";
+import { encodeCursors, slicesOf } from "../journal/group-format.ts";
+import { encodeKeys } from "../journal/key-format.ts";
+import { encodeProducer } from "../journal/producer-format.ts";
 import {
   BLOCK,
   encodeEnd,
@@ -28,7 +28,7 @@ import {
   encodeStream,
   sealBlock,
   type SnapshotHead,
-} from "./snapshot-format.ts";
+} from "../journal/snapshot-format.ts";
 
 /** Size of one synchronous piece of work: about a millisecond. */
 const BLOCK_BYTES = 64 * 1024;

@@ -27,9 +27,9 @@
 import { crc32 } from "node:zlib";
 import { HapaxError } from "../../../base/errors.ts";
 import type { Random } from "../../../base/random.ts";
-import { ByteReader, ByteWriter, damage } from "./bytes.ts";
+import { ByteReader, ByteWriter, damage } from "../journal/bytes.ts";
 import type { Disk, DiskFile } from "./disk.ts";
-import { FORMAT_VERSION, unknownFormat } from "./format.ts";
+import { FORMAT_VERSION, unknownFormat } from "../journal/format.ts";
 
 export const STORE_NAME = "STORE";
 export const UNFINISHED_STORE = "STORE.tmp";

@@ -12,7 +12,7 @@ import {
   requireKnownFormat,
   SEGMENT_HEADER_BYTES,
   type SegmentHeader,
-} from "./format.ts";
+} from "../journal/format.ts";
 import { findFrameBehind, type ScannedFrame, scanSegment } from "./scan.ts";
 import { isOfLock } from "./lock.ts";
 import { otherStore } from "./recovery.ts";

@@ -6,8 +6,8 @@
  */
 
 import { findVictims, moveOut, type WriteMoved } from "./compaction.ts";
-import type { ExtentIndex } from "./extents.ts";
-import type { ReplayBound } from "./replay-bound.ts";
+import type { ExtentIndex } from "../journal/extents.ts";
+import type { ReplayBound } from "../journal/replay-bound.ts";
 import type { Segments } from "./segments.ts";
 import { isNoRoom } from "./store-file.ts";
 

@@ -14,10 +14,10 @@ import {
   verify,
 } from "../../../../test/kits/directory-kit.ts";
 import { openFileStore } from "../file.ts";
-import { ByteWriter } from "./bytes.ts";
-import { alignFrame, FRAME_HEADER_BYTES } from "./format.ts";
+import { ByteWriter } from "../journal/bytes.ts";
+import { alignFrame, FRAME_HEADER_BYTES } from "../journal/format.ts";
 import { recover } from "./recovery.ts";
-import { encodeExtent } from "./snapshot-format.ts";
+import { encodeExtent } from "../journal/snapshot-format.ts";
 import { scanWholeSegment, surveyDirectory } from "./survey.ts";
 
 const golden = filesOf(fileURLToPath(new URL("../../../../test/golden/v1/whole", import.meta.url)));

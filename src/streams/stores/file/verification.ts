@@ -11,9 +11,9 @@
  */
 
 import { isHapaxError } from "../../../base/errors.ts";
-import { Chain, type KnownFrame } from "./chain.ts";
+import { Chain, type KnownFrame } from "../journal/chain.ts";
 import type { Disk } from "./disk.ts";
-import type { SegmentHeader } from "./format.ts";
+import type { SegmentHeader } from "../journal/format.ts";
 import { IndexCheck } from "./index-check.ts";
 import { type StoreProblem, storeProblem } from "./problem.ts";
 import { otherStore, recover, type Recovered } from "./recovery.ts";

@@ -7,10 +7,10 @@ import type { Offset, StreamName, TimeMs } from "../../core/types.ts";
 import { createSimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { created, describeWorld, ended, write } from "../../../testing/store-case-kit.ts";
 import { GROUPS } from "../../../testing/store-trim-cases.ts";
-import { type FileStore, openOnDisk } from "./journal-store.ts";
+import { type FileStore, openOnDisk } from "../file/journal-store.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
 import { encodeCursors, encodeGroups, GroupCollector, slicesOf } from "./group-format.ts";
-import { scanSnapshot } from "./snapshot-scan.ts";
+import { scanSnapshot } from "../file/snapshot-scan.ts";
 
 const SETTINGS = { segmentBytes: 1 << 20 };
 const STREAMS = 3000;
