@@ -73,14 +73,7 @@ export const FLOOR_PLAN = [
   {
     at: "src/streams/stores/durable-object",
     is: "the rooms of the store in an object",
-    may: [
-      "src/base",
-      "src/streams/core",
-      "src/streams/store.ts",
-      "src/streams/stores/file",
-      JOURNAL,
-      "node:zlib",
-    ],
+    may: ["src/base", "src/streams/core", "src/streams/store.ts", JOURNAL, "node:zlib"],
   },
   {
     at: "src/streams/stores/durable-object.ts",

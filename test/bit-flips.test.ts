@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { StreamId, StreamName } from "../src/streams/core/types.ts";
 import type { World } from "../src/streams/core/world.ts";
 import { isHapaxError } from "../src/base/errors.ts";
-import { openOnDisk } from "../src/streams/stores/file/journal-store.ts";
+import { openOnDisk } from "../src/streams/stores/file/file-store.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
 import { createSimulatedDisk } from "./kits/simulated-disk.ts";
 import { created } from "../src/testing/store-case-kit.ts";

@@ -4,7 +4,7 @@ import type { StreamName } from "../src/streams/core/types.ts";
 import { Engine } from "../src/streams/engine/engine.ts";
 import { isHapaxError } from "../src/base/errors.ts";
 import { LIMITS } from "../src/protocol/limits.ts";
-import { type FileStore, openOnDisk } from "../src/streams/stores/file/journal-store.ts";
+import { type FileStore, openOnDisk } from "../src/streams/stores/file/file-store.ts";
 import { STORE_BYTES } from "../src/streams/stores/file/store-file.ts";
 import { appendCommand, createCommand, producerClaim } from "../src/testing/commands.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import type { StreamName } from "../src/streams/core/types.ts";
 import { Engine } from "../src/streams/engine/engine.ts";
-import { openOnDisk } from "../src/streams/stores/file/journal-store.ts";
+import { openOnDisk } from "../src/streams/stores/file/file-store.ts";
 import { appendCommand, createCommand } from "../src/testing/commands.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "./kits/simulated-disk.ts";

@@ -1,8 +1,8 @@
 // A journal whose writing ended at any byte: recovery finds the longest valid prefix, never an error, never a phantom.
 import { describe as suite, expect, test } from "vitest";
-import { openOnDisk } from "../src/streams/stores/file/journal-store.ts";
+import { openOnDisk } from "../src/streams/stores/file/file-store.ts";
 import { SEGMENT_HEADER_BYTES } from "../src/streams/stores/journal/format.ts";
-import { scanSegment } from "../src/streams/stores/file/scan.ts";
+import { scanSegment } from "../src/streams/stores/journal/scan.ts";
 import { STORE_NAME } from "../src/streams/stores/file/store-file.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
 import { createSimulatedDisk } from "./kits/simulated-disk.ts";

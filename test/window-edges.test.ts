@@ -7,7 +7,7 @@ import type { Offset, StreamName } from "../src/streams/core/types.ts";
 import { Engine } from "../src/streams/engine/engine.ts";
 import type { AppendOutcome } from "../src/streams/engine/outcomes.ts";
 import { type FileStore, openFileStore } from "../src/streams/stores/file.ts";
-import { openOnDisk } from "../src/streams/stores/file/journal-store.ts";
+import { openOnDisk } from "../src/streams/stores/file/file-store.ts";
 import type { Disk } from "../src/streams/stores/file/disk.ts";
 import {
   appendCommand,

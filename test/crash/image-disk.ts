@@ -1,6 +1,6 @@
 /** A disk that shows given bytes and takes nothing: what a recovery looks at, a hundred thousand times. */
 
-import { readExtents } from "../../src/streams/stores/file/reading.ts";
+import { readExtents } from "../../src/streams/stores/journal/reading.ts";
 import { recover, type Recovered } from "../../src/streams/stores/file/recovery.ts";
 import { Segments } from "../../src/streams/stores/file/segments.ts";
 import type { Disk, DiskFile } from "../../src/streams/stores/file/disk.ts";

@@ -9,7 +9,7 @@ import {
   type FileStore,
   type FileStoreOptions,
   openOnDisk,
-} from "../../src/streams/stores/file/journal-store.ts";
+} from "../../src/streams/stores/file/file-store.ts";
 import { History } from "./history.ts";
 import { Workload } from "./workload.ts";
 

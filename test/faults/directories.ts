@@ -41,8 +41,8 @@ export const directoryFaults: readonly Fault[] = [
     name: "a missing end of the journal is taken for the end",
     guarantee: "G12",
     file: "src/streams/stores/file/recovery.ts",
-    find: "if (mark !== undefined) requireEnd(mark, segments, replay.nextLsn);",
-    replace: "if (mark === undefined) requireEnd(mark as never, segments, replay.nextLsn);",
+    find: "if (mark !== undefined) requireEnd(mark, segments, replayed.nextLsn);",
+    replace: "if (mark === undefined) requireEnd(mark as never, segments, replayed.nextLsn);",
     caughtBy: {
       file: IDENTITY,
       test: "ID2 a last segment that is gone is missed, after a clean stop and after a kill",
@@ -84,9 +84,9 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a process goes on writing although another has opened the directory",
     guarantee: "G32",
-    file: "src/streams/stores/file/journal-store.ts",
-    find: "await this.#ownership?.check(this.#clock.steadyMs());",
-    replace: "await this.#ownership?.check(-Infinity);",
+    file: "src/streams/stores/file/file-log.ts",
+    find: "if (this.#ownership?.isCheckDue(steadyMs) === true)",
+    replace: "if (this.#ownership?.isCheckDue(-Infinity) === true)",
     caughtBy: {
       file: IDENTITY,
       test: "ID3 a process whose directory another has opened writes no more, and says so",
@@ -129,7 +129,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "what was deleted before a restart is not given back on a full disk",
     guarantee: "G33",
-    file: "src/streams/stores/file/journal-store.ts",
+    file: "src/streams/stores/journal/journal-store.ts",
     find: "  #hasFreed = true;\n  #isTidyingSoon",
     replace: "  #hasFreed = false;\n  #isTidyingSoon",
     caughtBy: {
@@ -140,7 +140,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "what deletes free on a full disk waits for the next snapshot",
     guarantee: "G33",
-    file: "src/streams/stores/file/journal-store.ts",
+    file: "src/streams/stores/journal/journal-store.ts",
     find: "else if (this.#hasFreed && this.#isTight) this.#tidySoon();",
     replace: "else if (this.#isClosing && this.#isTight) this.#tidySoon();",
     caughtBy: {

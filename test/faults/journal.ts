@@ -105,11 +105,11 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "the LSN of a frame is not checked",
     guarantee: "G8",
-    file: "src/streams/stores/file/scan.ts",
+    file: "src/streams/stores/journal/scan.ts",
     find: "while (header !== undefined && header.lsn === nextLsn) {",
     replace: "while (header !== undefined) {",
     caughtBy: {
-      file: "src/streams/stores/file/scan.test.ts",
+      file: "src/streams/stores/journal/scan.test.ts",
       test: "RC2 a frame whose number is not the next one is not passed over",
     },
   },
@@ -121,17 +121,17 @@ export const journalFaults: readonly Fault[] = [
     replace: `const both = [salt, 77].map((start) => crc32(bytes.subarray(at + 8, end), start));
   return end <= bytes.length && both.includes(header.crc);`,
     caughtBy: {
-      file: "src/streams/stores/file/scan.test.ts",
+      file: "src/streams/stores/journal/scan.test.ts",
       test: "a frame of an earlier use is neither a frame nor a proof of damage",
     },
   },
   {
     name: "a snapshot is renamed before it is synced",
     guarantee: "G1",
-    file: "src/streams/stores/file/snapshot.ts",
-    find: `    await settle();
+    file: "src/streams/stores/file/snapshot-file.ts",
+    find: `    await write(sink);
     await file.sync();`,
-    replace: "    await settle();",
+    replace: "    await write(sink);",
     caughtBy: {
       file: SNAPSHOT,
       test: "a snapshot gets its name only when it is synced and what it contains is durable",
@@ -140,10 +140,9 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a snapshot contains what is not durable yet",
     guarantee: "G4",
-    file: "src/streams/stores/file/snapshot.ts",
-    find: `    await settle();
-    await file.sync();`,
-    replace: "    await file.sync();",
+    file: "src/streams/stores/journal/snapshot.ts",
+    find: "  await settle();\n",
+    replace: "",
     caughtBy: {
       file: SNAPSHOT,
       test: "a snapshot gets its name only when it is synced and what it contains is durable",
@@ -164,8 +163,8 @@ export const journalFaults: readonly Fault[] = [
     name: "damage in the middle is cut off like a torn end",
     guarantee: "G1",
     file: "src/streams/stores/file/recovery.ts",
-    find: "? await findFrameBehind(file, segment.salt, scan.end, scan.nextLsn)",
-    replace: "? await findFrameBehind(file, segment.salt, segment.bytes, scan.nextLsn)",
+    find: "findFrameBehind(file, salt, end, nextLsn)",
+    replace: "findFrameBehind(file, salt, bytes, nextLsn + 0 * end)",
     caughtBy: {
       file: RECOVERY,
       test: "RC2 RC4 damage in the middle is refused with file, offset and LSN, and nothing is touched",
@@ -197,7 +196,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "keys are not in the snapshot",
     guarantee: "G2",
-    file: "src/streams/stores/file/snapshot.ts",
+    file: "src/streams/stores/journal/snapshot.ts",
     find: "        if (keys !== undefined) await this.#allKeys(state, keys);",
     replace: "        if (keys !== undefined && keys.next < 0) await this.#allKeys(state, keys);",
     caughtBy: {
@@ -208,7 +207,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a window without keys counts from 0 again",
     guarantee: "G2",
-    file: "src/streams/stores/file/snapshot.ts",
+    file: "src/streams/stores/journal/snapshot.ts",
     find: "const inline = hasManyKeys ? undefined : window;",
     replace: "const inline = hasManyKeys || window?.next === window?.first ? undefined : window;",
     caughtBy: {
@@ -267,7 +266,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "segments that the older snapshot needs are given up",
     guarantee: "G1",
-    file: "src/streams/stores/file/journal-store.ts",
+    file: "src/streams/stores/journal/journal-store.ts",
     find: "olderSnapshot: () => this.#snapshots[1],",
     replace: "olderSnapshot: () => this.#snapshots[0],",
     caughtBy: {
@@ -289,7 +288,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a page goes on where the stream lay before it was moved",
     guarantee: "G10",
-    file: "src/streams/stores/file/reading.ts",
+    file: "src/streams/stores/journal/reading.ts",
     find: "if (end <= position) continue;",
     replace: "if (end <= from) continue;",
     caughtBy: {
@@ -300,7 +299,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "writes go on after a failed one",
     guarantee: "G9",
-    file: "src/streams/stores/file/journal-store.ts",
+    file: "src/streams/stores/journal/journal-store.ts",
     find: "if (!this.#isClosed) this.#fail(error);",
     replace: "if (this.#isClosed) this.#fail(error);",
     caughtBy: {
@@ -344,7 +343,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a failed snapshot keeps commits waiting",
     guarantee: "G11",
-    file: "src/streams/stores/file/journal-store.ts",
+    file: "src/streams/stores/journal/journal-store.ts",
     find: "if (this.#background === undefined) this.#bound.workEnds();",
     replace: "if (this.#background === undefined && !this.#bound.isFull) this.#bound.workEnds();",
     caughtBy: {
@@ -355,8 +354,8 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "closing waits for room on a full disk",
     guarantee: "G9",
-    file: "src/streams/stores/file/journal-store.ts",
-    find: "    this.#segments.stopWaiting();\n",
+    file: "src/streams/stores/journal/journal-store.ts",
+    find: "    this.#log.space.stopWaiting();\n",
     replace: "",
     caughtBy: {
       file: FILE_STORE,
@@ -388,7 +387,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "groups are not in the snapshot",
     guarantee: "G22",
-    file: "src/streams/stores/file/snapshot.ts",
+    file: "src/streams/stores/journal/snapshot.ts",
     find: "const groups = imageOfGroups(world.groups);",
     replace: "const groups = { ...imageOfGroups(world.groups), groups: [] };",
     caughtBy: {
@@ -421,7 +420,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a page goes on behind what was trimmed",
     guarantee: "G10",
-    file: "src/streams/stores/file/reading.ts",
+    file: "src/streams/stores/journal/reading.ts",
     find: "if (extents.first > position) break;",
     replace: "if (extents.first > to) break;",
     caughtBy: {
@@ -432,7 +431,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a snapshot goes on with the wrong extents after a trim",
     guarantee: "G11",
-    file: "src/streams/stores/file/snapshot.ts",
+    file: "src/streams/stores/journal/snapshot.ts",
     find: "from = encodeExtents(block, extents, extents.find(from), PART_MAX);",
     replace:
       "from = encodeExtents(block, extents, Math.max(INLINE_MAX, extents.find(from)), PART_MAX);",

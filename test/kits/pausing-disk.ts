@@ -1,7 +1,7 @@
 /** A disk that lets a test do something at moments that are hard to hit: while a snapshot is written, or data is moved. */
 
 import type { Disk } from "../../src/streams/stores/file/disk.ts";
-import { UNFINISHED_SNAPSHOT } from "../../src/streams/stores/file/snapshot.ts";
+import { UNFINISHED_SNAPSHOT } from "../../src/streams/stores/file/snapshot-file.ts";
 
 export interface Pauses {
   /** Called after each block of a snapshot was made, and before it is written. */

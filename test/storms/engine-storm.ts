@@ -7,7 +7,7 @@
 import type { StreamName } from "../../src/streams/core/types.ts";
 import { Engine } from "../../src/streams/engine/engine.ts";
 import type { AppendOutcome } from "../../src/streams/engine/outcomes.ts";
-import { openOnDisk } from "../../src/streams/stores/file/journal-store.ts";
+import { openOnDisk } from "../../src/streams/stores/file/file-store.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { createCommand, joinedText } from "../../src/testing/commands.ts";
 import { type GatedStore, openGatedStore } from "../kits/gated-store.ts";

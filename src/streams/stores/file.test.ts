@@ -10,7 +10,7 @@ import { type OpenStore, storeConformance } from "../../testing/store-conformanc
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
 import { openFileStore } from "./file.ts";
-import { openOnDisk } from "./file/journal-store.ts";
+import { openOnDisk } from "./file/file-store.ts";
 import type { Disk, DiskFile } from "./file/disk.ts";
 import { openNodeDisk } from "./file/node-disk.ts";
 

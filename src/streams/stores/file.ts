@@ -1,19 +1,20 @@
 /**
  * The file store: streams in a directory, in one journal.
  *
- * Its parts are in file/: journal-store (commits), format and records (the bytes), segments (the files), extents (the
- * index), tail-cache and reading (reads), snapshot, recovery, compaction, lock, secret-file.
+ * The journal itself is in journal/: journal-store (commits), format and records (the bytes), extents (the index),
+ * tail-cache and reading (reads), snapshot, replay, compaction. In file/ is what a directory adds: file-log and segments
+ * (the files), store-file, recovery, lock, secret-file.
  */
 
 import { mkdirSync } from "node:fs";
 import { resolve } from "node:path";
 import { asDirectoryError, warnOfStrangers } from "./file/directory-error.ts";
-import { type FileStore, type FileStoreOptions, openOnDisk } from "./file/journal-store.ts";
+import { type FileStore, type FileStoreOptions, openOnDisk } from "./file/file-store.ts";
 import { lockDirectory } from "./file/lock.ts";
 import { openNodeDisk } from "./file/node-disk.ts";
 import { openSecret } from "./file/secret-file.ts";
 
-export type { FileStore, FileStoreOptions } from "./file/journal-store.ts";
+export type { FileStore, FileStoreOptions } from "./file/file-store.ts";
 
 /**
  * Opens the store in a directory. Creates the directory if it is missing. One process at a time.

@@ -12,7 +12,7 @@ import {
   isFrameValid,
 } from "../journal/format.ts";
 import type { Frame } from "../journal/frame.ts";
-import type { ScannedFrame } from "../file/scan.ts";
+import type { ScannedFrame } from "../journal/scan.ts";
 import { blobOf, type Database, wholeNumberOf } from "./database.ts";
 
 /** The platform takes rows of 2 MB. */

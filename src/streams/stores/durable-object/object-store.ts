@@ -24,7 +24,7 @@ import { DurableWaiters } from "../journal/durable-waiters.ts";
 import { ExtentIndex } from "../journal/extents.ts";
 import { FrameBuilder } from "../journal/frame.ts";
 import { decodeDataOnly } from "../journal/records.ts";
-import { writeSnapshot } from "../file/snapshot.ts";
+import { writeSnapshot } from "../journal/snapshot.ts";
 import type {
   DurableObjectStore,
   DurableObjectStoreOptions,

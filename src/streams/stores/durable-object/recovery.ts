@@ -13,8 +13,8 @@ import { HapaxError, isHapaxError } from "../../../base/errors.ts";
 import { damage } from "../journal/bytes.ts";
 import { ExtentIndex } from "../journal/extents.ts";
 import { Runs } from "../journal/frame.ts";
-import { placedRecordsOf } from "../file/scan.ts";
-import { readSnapshot } from "../file/snapshot-reading.ts";
+import { placedRecordsOf } from "../journal/scan.ts";
+import { readSnapshot } from "../journal/snapshot-reading.ts";
 import type { Database } from "./database.ts";
 import { type FrameRows, type PlacedFrame, ROW_BYTES_MAX } from "./frame-rows.ts";
 import type { Manifest } from "./manifest.ts";
@@ -81,9 +81,9 @@ function emptyBase(): Pick<Base, "world" | "restoration"> {
 async function loadSnapshot(database: Database, manifest: Manifest, lsn: number): Promise<Base> {
   const base = emptyBase();
   const bytes = readParts(database, lsn);
-  const disk = new SnapshotMemory(bytes);
+  const memory = new SnapshotMemory([bytes]);
   const table = snapshotTable(lsn);
-  const head = await readSnapshot(disk, table, base.restoration, new ExtentIndex());
+  const head = await readSnapshot(memory, table, base.restoration, new ExtentIndex());
   if (head.storeId !== manifest.storeId || head.lsn !== lsn) {
     throw damage(table, 0, `it is snapshot ${head.lsn} of the store ${head.storeId}`);
   }

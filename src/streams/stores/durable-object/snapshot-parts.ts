@@ -3,8 +3,8 @@
  * checksums, and its head the LSN.
  */
 
-import type { Disk, DiskFile } from "../file/disk.ts";
 import { HapaxError } from "../../../base/errors.ts";
+import type { ByteSource, ImageSink } from "../journal/segment-log.ts";
 import { blobOf, type Database } from "./database.ts";
 
 const PART_BYTES = 1_000_000;
@@ -13,49 +13,36 @@ export function snapshotTable(lsn: number): string {
   return `hapax_snapshot_${lsn}`;
 }
 
-/** The directory of one snapshot: it is written to memory, and read from there. */
-export class SnapshotMemory implements Disk {
-  #bytes: Buffer;
+/** One snapshot in memory: it is written there, and read from there. */
+export class SnapshotMemory implements ImageSink, ByteSource {
+  #pieces: Uint8Array[];
 
-  constructor(bytes: Buffer = Buffer.alloc(0)) {
-    this.#bytes = bytes;
+  constructor(pieces: Uint8Array[] = []) {
+    this.#pieces = pieces;
   }
 
   get bytes(): Buffer {
-    return this.#bytes;
+    const [first] = this.#pieces;
+    if (this.#pieces.length === 1 && first instanceof Buffer) return first;
+    const joined = Buffer.concat(this.#pieces);
+    this.#pieces = [joined];
+    return joined;
   }
 
-  list(): Promise<readonly string[]> {
-    return Promise.resolve([]);
-  }
-
-  open(): Promise<DiskFile> {
-    const pieces: Uint8Array[] = [];
-    return Promise.resolve({
-      size: () => Promise.resolve(this.#bytes.length),
-      read: (position, length) =>
-        Promise.resolve(this.#bytes.subarray(position, position + length)),
-      write: (buffers) => {
-        pieces.push(...buffers);
-        return Promise.resolve();
-      },
-      sync: () => {
-        this.#bytes = Buffer.concat(pieces);
-        return Promise.resolve();
-      },
-      close: () => Promise.resolve(),
-    });
-  }
-
-  rename(): Promise<void> {
+  write(bytes: Uint8Array): Promise<void> {
+    this.#pieces.push(bytes);
     return Promise.resolve();
   }
 
-  remove(): Promise<void> {
-    return Promise.resolve();
+  size(): Promise<number> {
+    return Promise.resolve(this.bytes.length);
   }
 
-  syncDirectory(): Promise<void> {
+  read(position: number, length: number): Promise<Buffer> {
+    return Promise.resolve(this.bytes.subarray(position, position + length));
+  }
+
+  close(): Promise<void> {
     return Promise.resolve();
   }
 }

@@ -11,7 +11,7 @@ import {
   pattern,
   write,
 } from "../../../testing/store-case-kit.ts";
-import { type FileStore, openOnDisk } from "./journal-store.ts";
+import { type FileStore, openOnDisk } from "./file-store.ts";
 
 const SETTINGS = { segmentBytes: 16_384, snapshotBytes: 1 << 30, cacheBytes: 0 };
 

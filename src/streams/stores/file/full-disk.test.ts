@@ -11,7 +11,7 @@ import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/s
 import { createVirtualClock, type VirtualClock } from "../../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../../test/kits/watch.ts";
 import { subscriptionFormat } from "../../../protocol/subscription.ts";
-import { type FileStore, openOnDisk } from "./journal-store.ts";
+import { type FileStore, openOnDisk } from "./file-store.ts";
 import { STORE_BYTES } from "./store-file.ts";
 
 const SEGMENT_BYTES = 64 * 1024;

@@ -25,7 +25,7 @@ import { createSimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { appended, created, pattern, write } from "../../../testing/store-case-kit.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { openFileStore } from "../file.ts";
-import { openOnDisk } from "./journal-store.ts";
+import { openOnDisk } from "./file-store.ts";
 import { openNodeDisk } from "./node-disk.ts";
 import { planRepair } from "./repair.ts";
 import { carryOut } from "./repair-work.ts";

@@ -5,8 +5,8 @@ import { isHapaxError } from "../../../base/errors.ts";
 import type { Disk } from "./disk.ts";
 import type { ExtentIndex } from "../journal/extents.ts";
 import { recover, type Recovered } from "./recovery.ts";
-import { snapshotName } from "./snapshot.ts";
-import { scanSnapshot } from "./snapshot-scan.ts";
+import { snapshotName } from "./snapshot-file.ts";
+import { scanSnapshot } from "../journal/snapshot-scan.ts";
 import { followerLsn, scanWholeSegment, type SegmentFile, surveyDirectory } from "./survey.ts";
 import { viewOf } from "./view.ts";
 
@@ -153,7 +153,7 @@ async function inspectSegment(
 }
 
 async function inspectSnapshot(disk: Disk, lsn: number): Promise<SnapshotReport> {
-  const scan = await scanSnapshot(disk, snapshotName(lsn));
+  const scan = await scanSnapshot(await disk.open(snapshotName(lsn), "read"), snapshotName(lsn));
   return {
     file: scan.name,
     fileBytes: scan.bytes,

@@ -10,7 +10,7 @@ import {
   write,
 } from "../../../testing/store-case-kit.ts";
 import { turn } from "../../../../test/kits/watch.ts";
-import { type FileStore, openOnDisk } from "./journal-store.ts";
+import { type FileStore, openOnDisk } from "./file-store.ts";
 import { SEGMENT_HEADER_BYTES } from "../journal/format.ts";
 import { segmentName } from "./segments.ts";
 

@@ -18,16 +18,13 @@ import {
   FORMAT_VERSION,
   SEGMENT_HEADER_BYTES,
 } from "../journal/format.ts";
-import type { Frame } from "../journal/frame.ts";
 import { ReadBuffers } from "../journal/read-buffers.ts";
+import type { FramePlace, JournalSegment, LogSpace, SealedFrame } from "../journal/segment-log.ts";
+import { ReadFiles } from "./read-files.ts";
 import { isNoRoom } from "./store-file.ts";
 
-export interface Segment {
-  readonly number: number;
-  readonly name: string;
-  readonly firstLsn: number;
+export interface Segment extends JournalSegment {
   readonly salt: number;
-  readonly bytes: number;
   /** CRC of the frame before its first one. */
   readonly crcBefore: number;
   /** Where the next frame goes, or where the last one ended. */
@@ -76,7 +73,7 @@ interface Spare {
   readonly bytes: number;
 }
 
-export class Segments {
+export class Segments implements LogSpace {
   /** The room for data, kept current. */
   readonly room = { bytes: Number.MAX_SAFE_INTEGER };
   /** Buffers for reads from the segments. */
@@ -107,6 +104,10 @@ export class Segments {
     this.#clock = clock;
     this.#random = random;
     this.#options = options;
+  }
+
+  nameOf(number: number): string {
+    return segmentName(number);
   }
 
   /** Oldest first. */
@@ -200,18 +201,21 @@ export class Segments {
   }
 
   /** Runs without making spares. On a full disk a spare would take the room that a snapshot needs to free some. */
-  async withoutSpares(run: () => Promise<void>): Promise<void> {
+  async forImage(write: () => Promise<void>): Promise<void> {
     this.#isHeld = this.#isFull;
     try {
       await this.#preparing;
-      await run();
+      await write().catch(async (error: unknown) => {
+        if (!isNoRoom(error) || !(await this.#giveUpSpare())) throw error;
+        await write();
+      });
     } finally {
       this.#isHeld = false;
     }
   }
 
   /** Removes a spare, if the current writes have room without it: a snapshot may need the room more. */
-  async giveUpSpare(): Promise<boolean> {
+  async #giveUpSpare(): Promise<boolean> {
     await this.#preparing;
     const active = this.#active;
     if (active === undefined || active.bytes - active.end < MOVE_RESERVE_BYTES) return false;
@@ -255,16 +259,17 @@ export class Segments {
 
   /** Makes sure that a frame of this size fits into the active segment. Begins a new segment if it does not. */
   async ensureRoom(frameBytes: number, nextLsn: number, nowMs: number): Promise<void> {
-    const needed = alignFrame(frameBytes);
+    if (!this.hasRoom(frameBytes)) await this.#roll(alignFrame(frameBytes), nextLsn, nowMs);
+  }
+
+  /** Whether a frame of this size fits into the active segment. */
+  hasRoom(frameBytes: number): boolean {
     const active = this.#active;
-    if (active !== undefined && active.end + needed <= active.bytes) return;
-    await this.#roll(needed, nextLsn, nowMs);
+    return active !== undefined && active.end + alignFrame(frameBytes) <= active.bytes;
   }
 
   /** Writes a frame. Resolves with its place when it is durable. */
-  async write(
-    frame: Pick<Frame, "buffers" | "bytes" | "crc">,
-  ): Promise<{ readonly segment: number; readonly position: number }> {
+  async write(frame: SealedFrame): Promise<FramePlace> {
     const active = this.#active;
     const file = this.#activeFile;
     if (active === undefined || file === undefined) {
@@ -444,56 +449,4 @@ export class Segments {
     this.#nextSpare += 1;
     return `spare-${String(number).padStart(12, "0")}.${ending}`;
   }
-}
-
-/** Keeps a bounded number of files open for reading. Closes the one that was used longest ago first. */
-class ReadFiles {
-  readonly #files = new Map<string, { readonly file: Promise<DiskFile>; users: number }>();
-
-  async use<Result>(
-    disk: Disk,
-    name: string,
-    filesMax: number,
-    work: (file: DiskFile) => Promise<Result>,
-  ): Promise<Result> {
-    const entry = this.#files.get(name) ?? { file: disk.open(name, "read"), users: 0 };
-    this.#files.delete(name);
-    this.#files.set(name, entry);
-    entry.users += 1;
-    try {
-      return await work(await entry.file);
-    } catch (error) {
-      if (this.#files.get(name) === entry) this.#files.delete(name);
-      throw error;
-    } finally {
-      entry.users -= 1;
-      if (entry.users === 0 && this.#files.get(name) !== entry) await closeQuietly(entry.file);
-      await this.#shrink(filesMax);
-    }
-  }
-
-  /** Forgets a file that is about to go. Running reads keep it open and finish. */
-  async forget(name: string): Promise<void> {
-    const entry = this.#files.get(name);
-    this.#files.delete(name);
-    if (entry !== undefined && entry.users === 0) await closeQuietly(entry.file);
-  }
-
-  async close(): Promise<void> {
-    for (const name of [...this.#files.keys()]) await this.forget(name);
-  }
-
-  async #shrink(filesMax: number): Promise<void> {
-    for (const [name, entry] of this.#files) {
-      if (this.#files.size <= filesMax) return;
-      if (entry.users > 0) continue;
-      this.#files.delete(name);
-      await closeQuietly(entry.file);
-    }
-  }
-}
-
-// The file was only read, so closing it loses nothing. A failed open has nothing to close.
-async function closeQuietly(file: Promise<DiskFile>): Promise<void> {
-  await file.then((opened) => opened.close()).catch(() => undefined);
 }

@@ -29,14 +29,15 @@ import {
   write,
 } from "../../../testing/store-case-kit.ts";
 import { turn } from "../../../../test/kits/watch.ts";
-import { type FileStore, openOnDisk } from "./journal-store.ts";
+import { type FileStore, openOnDisk } from "./file-store.ts";
 import { ByteReader, ByteWriter } from "../journal/bytes.ts";
 import { ExtentIndex } from "../journal/extents.ts";
 import { decodeKeys, encodeKeys } from "../journal/key-format.ts";
 import { decodeProducer, encodeProducer } from "../journal/producer-format.ts";
-import { scanSnapshot } from "./snapshot-scan.ts";
-import { parseSnapshotName, snapshotName, writeSnapshot } from "./snapshot.ts";
-import { readSnapshot } from "./snapshot-reading.ts";
+import { scanSnapshot } from "../journal/snapshot-scan.ts";
+import { parseSnapshotName, putSnapshotFile, snapshotName } from "./snapshot-file.ts";
+import { writeSnapshot } from "../journal/snapshot.ts";
+import { readSnapshot } from "../journal/snapshot-reading.ts";
 
 const SETTINGS = { segmentBytes: 1 << 20 };
 
@@ -103,7 +104,12 @@ async function fillIdentities(store: FileStore): Promise<void> {
 
 async function load(disk: SimulatedDisk, name: string): Promise<World> {
   const world = createWorld();
-  await readSnapshot(disk, name, new Restoration(world), new ExtentIndex());
+  await readSnapshot(
+    await disk.open(name, "read"),
+    name,
+    new Restoration(world),
+    new ExtentIndex(),
+  );
   return world;
 }
 
@@ -147,7 +153,10 @@ test("a snapshot has every session, every reset, every end and every key", async
     resets: 1,
   });
   expect(producers?.get("in one epoch" as ProducerId)?.recent.length).toBe(2 * ENDS_KEPT);
-  expect(await scanSnapshot(disk, name)).toMatchObject({ streams: 6, fault: undefined });
+  expect(await scanSnapshot(await disk.open(name, "read"), name)).toMatchObject({
+    streams: 6,
+    fault: undefined,
+  });
   await store.close();
 });
 
@@ -235,7 +244,7 @@ test("every change of keys and producers while a snapshot is written is there af
     while (!isDone) await happen(1 + random.below(200));
     await maintained;
     const [name = ""] = await snapshotsOf(disk);
-    const scan = await scanSnapshot(disk, name);
+    const scan = await scanSnapshot(await disk.open(name, "read"), name);
     expect(scan.fault).toBeUndefined();
     blocks += scan.blocks;
     await happen(50);
@@ -406,7 +415,9 @@ test("a snapshot gets its name only when it is synced and what it contains is du
   const settled = new Promise<void>((resolve) => {
     settle = resolve;
   });
-  const writing = writeSnapshot(disk, world, new ExtentIndex(), head, () => settled);
+  const writing = putSnapshotFile(disk, head.lsn, (sink) =>
+    writeSnapshot(sink, world, new ExtentIndex(), head, () => settled),
+  );
   await turn();
   expect(disk.log.some(({ kind }) => kind === "sync" || kind === "rename")).toBe(false);
   settle();

@@ -196,9 +196,14 @@ export class Ownership {
     return ownership;
   }
 
+  /** Whether the last check is too old to be trusted. */
+  isCheckDue(steadyMs: number): boolean {
+    return steadyMs - this.#checkedMs >= CHECK_MS;
+  }
+
   /** ID3: throws if another process has opened the directory since. Reads the file at most a few times a second. */
   async check(steadyMs: number): Promise<void> {
-    if (steadyMs - this.#checkedMs < CHECK_MS) return;
+    if (!this.isCheckDue(steadyMs)) return;
     const latest = latestMark(await readCopies(this.#file));
     const { epoch, owner } = this.#mark;
     if (latest?.owner !== this.#owner && latest?.owner !== owner) {

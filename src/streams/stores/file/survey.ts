@@ -13,11 +13,11 @@ import {
   SEGMENT_HEADER_BYTES,
   type SegmentHeader,
 } from "../journal/format.ts";
-import { findFrameBehind, type ScannedFrame, scanSegment } from "./scan.ts";
+import { findFrameBehind, type ScannedFrame, scanSegment } from "../journal/scan.ts";
 import { isOfLock } from "./lock.ts";
-import { otherStore } from "./recovery.ts";
+import { otherStore } from "../journal/replay.ts";
 import { parseSegmentName, SPARE_NAME } from "./segments.ts";
-import { parseSnapshotName, UNFINISHED_SNAPSHOT } from "./snapshot.ts";
+import { parseSnapshotName, UNFINISHED_SNAPSHOT } from "./snapshot-file.ts";
 import {
   latestMark,
   readStoreCopies,

@@ -19,7 +19,7 @@ import {
   write,
 } from "../../../testing/store-case-kit.ts";
 import { type FileStore, openFileStore } from "../file.ts";
-import { openOnDisk } from "./journal-store.ts";
+import { openOnDisk } from "./file-store.ts";
 import { inspectDisk } from "./inspection.ts";
 
 const SETTINGS = { segmentBytes: 16_384, cacheBytes: 0 };

@@ -16,11 +16,12 @@ import type { Disk } from "./disk.ts";
 import type { SegmentHeader } from "../journal/format.ts";
 import { IndexCheck } from "./index-check.ts";
 import { type StoreProblem, storeProblem } from "./problem.ts";
-import { otherStore, recover, type Recovered } from "./recovery.ts";
-import { placedRecordsOf, type ScannedFrame } from "./scan.ts";
+import { otherStore } from "../journal/replay.ts";
+import { recover, type Recovered } from "./recovery.ts";
+import { placedRecordsOf, type ScannedFrame } from "../journal/scan.ts";
 import { segmentName } from "./segments.ts";
-import { snapshotName } from "./snapshot.ts";
-import { scanSnapshot, type SnapshotScan } from "./snapshot-scan.ts";
+import { snapshotName } from "./snapshot-file.ts";
+import { scanSnapshot, type SnapshotScan } from "../journal/snapshot-scan.ts";
 import { latestMark, STORE_NAME } from "./store-file.ts";
 import {
   type DamagedRange,
@@ -203,7 +204,7 @@ class Verifier {
 
   async #checkSnapshot(lsn: number, storeId: string | undefined): Promise<SnapshotScan> {
     const name = snapshotName(lsn);
-    const scan = await scanSnapshot(this.#disk, name);
+    const scan = await scanSnapshot(await this.#disk.open(name, "read"), name);
     await this.#advance(scan.bytes);
     let { fault } = scan;
     if (fault === undefined && scan.head?.lsn !== lsn) {

@@ -4,7 +4,7 @@ import { pattern } from "../../../testing/store-case-kit.ts";
 import { EXTENT_BYTES_MAX } from "./extents.ts";
 import { decodeFrameHeader, isFrameValid } from "./format.ts";
 import { type Frame, FrameBuilder, Runs } from "./frame.ts";
-import { placedRecordsOf } from "../file/scan.ts";
+import { placedRecordsOf } from "./scan.ts";
 
 function build(parts: readonly (readonly [stream: number, data: Uint8Array])[]): Frame {
   const builder = new FrameBuilder(64);

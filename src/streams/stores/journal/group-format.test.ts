@@ -7,10 +7,10 @@ import type { Offset, StreamName, TimeMs } from "../../core/types.ts";
 import { createSimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { created, describeWorld, ended, write } from "../../../testing/store-case-kit.ts";
 import { GROUPS } from "../../../testing/store-trim-cases.ts";
-import { type FileStore, openOnDisk } from "../file/journal-store.ts";
+import { type FileStore, openOnDisk } from "../file/file-store.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
 import { encodeCursors, encodeGroups, GroupCollector, slicesOf } from "./group-format.ts";
-import { scanSnapshot } from "../file/snapshot-scan.ts";
+import { scanSnapshot } from "./snapshot-scan.ts";
 
 const SETTINGS = { segmentBytes: 1 << 20 };
 const STREAMS = 3000;
@@ -60,7 +60,7 @@ test("groups in a snapshot are of one moment, also when they change while their 
   const world = describeWorld(store.world);
   expect(blocks).toBeGreaterThan(6);
   const [snapshot = ""] = (await disk.list()).filter((entry) => entry.startsWith("snapshot-"));
-  const { fault, end } = await scanSnapshot(disk, snapshot);
+  const { fault, end } = await scanSnapshot(await disk.open(snapshot, "read"), snapshot);
   expect(fault).toBeUndefined();
   expect(end?.groups?.groups.map(({ id }) => id)).toEqual(["many", "empty"]);
   const sizes = disk.log

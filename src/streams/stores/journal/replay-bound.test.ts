@@ -4,10 +4,10 @@ import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/s
 import { appended, created, readAll, write } from "../../../testing/store-case-kit.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../../test/kits/watch.ts";
-import { type FileStore, type FileStoreOptions, openOnDisk } from "../file/journal-store.ts";
+import { type FileStore, type FileStoreOptions, openOnDisk } from "../file/file-store.ts";
 import type { Disk, DiskFile } from "../file/disk.ts";
 import { ReplayBound } from "./replay-bound.ts";
-import { UNFINISHED_SNAPSHOT } from "../file/snapshot.ts";
+import { UNFINISHED_SNAPSHOT } from "../file/snapshot-file.ts";
 
 const SPAN = 20;
 /** From here on commits wait. */

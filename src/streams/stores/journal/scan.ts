@@ -5,8 +5,7 @@
  *   RC2  an invalid frame with a valid one behind it is damage, and is never skipped.
  */
 
-import { ByteReader } from "../journal/bytes.ts";
-import type { DiskFile } from "./disk.ts";
+import { ByteReader } from "./bytes.ts";
 import {
   alignFrame,
   decodeFrameHeader,
@@ -16,8 +15,9 @@ import {
   type FrameHeader,
   isFrameValid,
   SEGMENT_HEADER_BYTES,
-} from "../journal/format.ts";
-import { type DecodedRecord, decodeRecord } from "../journal/records.ts";
+} from "./format.ts";
+import { type DecodedRecord, decodeRecord } from "./records.ts";
+import type { ByteSource } from "./segment-log.ts";
 
 const WINDOW_BYTES = 4 * 1024 * 1024;
 
@@ -39,7 +39,7 @@ export interface ScanEnd {
 
 /** Calls `take` for each frame from `from` on; stops at the first place without a valid one. */
 export async function scanSegment(
-  file: DiskFile,
+  file: ByteSource,
   salt: number,
   firstLsn: number,
   take: (frame: ScannedFrame) => void,
@@ -80,7 +80,7 @@ function neededBytes(header: FrameHeader | undefined): number {
 
 /** RC2: finds the first valid frame at or after `from` that has at least this LSN. */
 export async function findFrameBehind(
-  file: DiskFile,
+  file: ByteSource,
   salt: number,
   from: number,
   lsnMin: number,

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import type { Offset, StreamId } from "../../core/types.ts";
 import { pattern } from "../../../testing/store-case-kit.ts";
-import type { DiskFile } from "./disk.ts";
-import { FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES } from "../journal/format.ts";
-import { FrameBuilder } from "../journal/frame.ts";
+import type { DiskFile } from "../file/disk.ts";
+import { FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES } from "./format.ts";
+import { FrameBuilder } from "./frame.ts";
 import { findFrameBehind, scanSegment, type ScanEnd } from "./scan.ts";
 
 const SALT = 0x1234;

@@ -8,10 +8,10 @@
  */
 
 import type { Offset, StreamId } from "../../core/types.ts";
-import type { Extent, ExtentIndex, StreamExtents } from "../journal/extents.ts";
-import type { Moved } from "../journal/records.ts";
+import type { Extent, ExtentIndex, StreamExtents } from "./extents.ts";
+import type { Moved } from "./records.ts";
 import { readForMove } from "./reading.ts";
-import type { Segments } from "./segments.ts";
+import type { SegmentLog } from "./segment-log.ts";
 
 /** With a smaller share of live data, a segment is worth compacting. */
 const LIVE_SHARE_MAX = 0.5;
@@ -29,16 +29,16 @@ export type WriteMoved = (records: readonly Moved[]) => Promise<boolean>;
  * the least live data, and only as many as there is room for, because a segment that is moved out in part frees
  * nothing.
  */
-export function findVictims(segments: Segments, index: ExtentIndex): ReadonlySet<number> {
-  const last = segments.active?.number;
+export function findVictims(log: SegmentLog, index: ExtentIndex): ReadonlySet<number> {
+  const segments = log.segments();
+  const last = segments.at(-1)?.number;
   const victims = segments
-    .list()
     .map(({ number, bytes }) => ({ number, bytes, live: index.liveBytes(number) }))
     .filter(({ number, bytes, live }) => {
       return number !== last && live > 0 && live < bytes * LIVE_SHARE_MAX;
     })
     .sort((one, other) => one.live - other.live);
-  let room = segments.moveRoomBytes();
+  let room = log.space.moveRoomBytes();
   const chosen = new Set<number>();
   for (const { number, live } of victims) {
     room -= live;
@@ -50,7 +50,7 @@ export function findVictims(segments: Segments, index: ExtentIndex): ReadonlySet
 
 /** Moves everything alive out of the victims, unless it must stop before. Returns the bytes that it moved. */
 export async function moveOut(
-  segments: Segments,
+  log: SegmentLog,
   index: ExtentIndex,
   victims: ReadonlySet<number>,
   write: WriteMoved,
@@ -60,7 +60,7 @@ export async function moveOut(
   let pendingBytes = 0;
   let movedBytes = 0;
   // A frame must fit into the rest of a segment.
-  const frameBytes = Math.min(MOVE_BYTES, Math.max(FULL_MOVE_BYTES, segments.moveRoomBytes() / 4));
+  const frameBytes = Math.min(MOVE_BYTES, Math.max(FULL_MOVE_BYTES, log.space.moveRoomBytes() / 4));
   const flush = async (): Promise<boolean> => {
     if (pending.length === 0) return true;
     const records = pending;
@@ -74,7 +74,7 @@ export async function moveOut(
   // A live iterator: streams may appear and disappear meanwhile. New ones have nothing in old segments.
   for (const [stream, extents] of index.streams) {
     for (const group of groupsIn(extents, victims, frameBytes)) {
-      for (const { offset, data } of await readForMove(segments, stream, group)) {
+      for (const { offset, data } of await readForMove(log, stream, group)) {
         pending.push({ kind: "moved", stream, start: offset, data });
         pendingBytes += data.length;
       }

@@ -14,12 +14,12 @@ import type { StreamState } from "../../core/stream.ts";
 import { imageOfBook } from "../../core/subscription-image.ts";
 import { OFFSET_ZERO, type Offset, type ProducerId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
-import { ByteWriter } from "../journal/bytes.ts";
-import type { Disk, DiskFile } from "./disk.ts";
-import type { ExtentIndex, StreamExtents } from "../journal/extents.ts";
-import { encodeCursors, slicesOf } from "../journal/group-format.ts";
-import { encodeKeys } from "../journal/key-format.ts";
-import { encodeProducer } from "../journal/producer-format.ts";
+import { ByteWriter } from "./bytes.ts";
+import type { ExtentIndex, StreamExtents } from "./extents.ts";
+import { encodeCursors, slicesOf } from "./group-format.ts";
+import { encodeKeys } from "./key-format.ts";
+import { encodeProducer } from "./producer-format.ts";
+import type { ImageSink } from "./segment-log.ts";
 import {
   BLOCK,
   encodeEnd,
@@ -28,7 +28,7 @@ import {
   encodeStream,
   sealBlock,
   type SnapshotHead,
-} from "../journal/snapshot-format.ts";
+} from "./snapshot-format.ts";
 
 /** Size of one synchronous piece of work: about a millisecond. */
 const BLOCK_BYTES = 64 * 1024;
@@ -39,58 +39,34 @@ const KEYS_INLINE_MAX = 256;
 const PART_MAX = 4000;
 const KEYS_PART_MAX = 2000;
 
-export function snapshotName(lsn: number): string {
-  return `snapshot-${String(lsn).padStart(16, "0")}.snap`;
-}
-
-export function parseSnapshotName(name: string): number | undefined {
-  const match = /^snapshot-([0-9]{16})\.snap$/.exec(name);
-  return match === null ? undefined : Number(match[1]);
-}
-
-export const UNFINISHED_SNAPSHOT = /^snapshot-[0-9]{16}\.tmp$/;
-
 /** Writes a snapshot. Replay continues after its LSN. `settle` makes its content durable in the journal. */
 export async function writeSnapshot(
-  disk: Disk,
+  sink: ImageSink,
   world: World,
   index: ExtentIndex,
   head: SnapshotHead,
   settle: () => Promise<void>,
 ): Promise<void> {
-  const { lsn } = head;
-  const unfinished = snapshotName(lsn).replace(/snap$/, "tmp");
-  const file = await disk.open(unfinished, "create");
-  try {
-    const writer = new SnapshotWriter(file);
-    await writer.block((block) => {
-      encodeHead(block, head);
-    });
-    await writer.streams(world, index);
-    // Everything that is not a stream is of one moment. Only encoding and writing the cursors takes several turns.
-    const groups = imageOfGroups(world.groups);
-    const end = new ByteWriter(BLOCK_BYTES);
-    encodeEnd(end, {
-      streams: writer.count,
-      version: world.version,
-      nextId: world.nextId,
-      timeMs: world.timeMs,
-      signingKeys: world.signingKeys,
-      subscriptions: imageOfBook(world.subscriptions),
-      groups,
-    });
-    await writer.cursors(groups);
-    await writer.write(end);
-    await settle();
-    await file.sync();
-  } catch (error) {
-    await file.close();
-    await disk.remove(unfinished);
-    throw error;
-  }
-  await file.close();
-  await disk.rename(unfinished, snapshotName(lsn));
-  await disk.syncDirectory();
+  const writer = new SnapshotWriter(sink);
+  await writer.block((block) => {
+    encodeHead(block, head);
+  });
+  await writer.streams(world, index);
+  // Everything that is not a stream is of one moment. Only encoding and writing the cursors takes several turns.
+  const groups = imageOfGroups(world.groups);
+  const end = new ByteWriter(BLOCK_BYTES);
+  encodeEnd(end, {
+    streams: writer.count,
+    version: world.version,
+    nextId: world.nextId,
+    timeMs: world.timeMs,
+    signingKeys: world.signingKeys,
+    subscriptions: imageOfBook(world.subscriptions),
+    groups,
+  });
+  await writer.cursors(groups);
+  await writer.write(end);
+  await settle();
 }
 
 /** A stream with more parts than are written with it. */
@@ -105,12 +81,11 @@ interface LargeStream {
 }
 
 class SnapshotWriter {
-  readonly #file: DiskFile;
-  #position = 0;
+  readonly #sink: ImageSink;
   count = 0;
 
-  constructor(file: DiskFile) {
-    this.#file = file;
+  constructor(sink: ImageSink) {
+    this.#sink = sink;
   }
 
   /** Fills the block at once. Only the write is asynchronous. */
@@ -121,9 +96,7 @@ class SnapshotWriter {
   }
 
   async write(block: ByteWriter): Promise<void> {
-    const sealed = sealBlock(block.bytes());
-    await this.#file.write([sealed], this.#position);
-    this.#position += sealed.length;
+    await this.#sink.write(sealBlock(block.bytes()));
   }
 
   async streams(world: World, index: ExtentIndex): Promise<void> {

@@ -6,17 +6,17 @@
 
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import type { Page } from "../../store.ts";
-import { ByteReader, damage, damaged } from "../journal/bytes.ts";
-import type { Extent, StreamExtents } from "../journal/extents.ts";
-import { decodeDataOnly } from "../journal/records.ts";
-import { segmentName, type Segments } from "./segments.ts";
+import { ByteReader, damage, damaged } from "./bytes.ts";
+import type { Extent, StreamExtents } from "./extents.ts";
+import { decodeDataOnly } from "./records.ts";
+import type { SegmentReader } from "./segment-log.ts";
 
 /** Up to this gap between two extents, reading it is cheaper than skipping it. */
 const GAP_BYTES_MAX = 8 * 1024;
 const SPAN_BYTES_MAX = 2 * 1024 * 1024;
 
 export async function readExtents(
-  segments: Segments,
+  segments: SegmentReader,
   stream: StreamId,
   extents: StreamExtents,
   from: Offset,
@@ -92,7 +92,7 @@ interface FoundAppend {
 }
 
 async function readSpan(
-  segments: Segments,
+  segments: SegmentReader,
   stream: StreamId,
   span: readonly Extent[],
   into?: Buffer,
@@ -107,7 +107,7 @@ async function readSpan(
       readExtent(bytes, at, extent, stream, found);
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
-      throw damage(segmentName(extent.segment), extent.position, reason, error);
+      throw damage(segments.nameOf(extent.segment), extent.position, reason, error);
     }
   }
   return found;
@@ -135,7 +135,7 @@ function readExtent(
 
 /** Reads the data of some extents of a stream, to move them. */
 export async function readForMove(
-  segments: Segments,
+  segments: SegmentReader,
   stream: StreamId,
   extents: readonly Extent[],
 ): Promise<readonly FoundAppend[]> {

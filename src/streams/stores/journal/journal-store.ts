@@ -12,29 +12,23 @@ import type { Change } from "../../core/change.ts";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import { HapaxError, isHapaxError } from "../../../base/errors.ts";
-import { type Random, systemRandom } from "../../../base/random.ts";
+import type { Random } from "../../../base/random.ts";
 import type { Page, Store, StoreRoom, StoreStats, StoreSupport } from "../../store.ts";
-import type { Disk } from "./disk.ts";
-import { DurableWaiters } from "../journal/durable-waiters.ts";
-import type { ExtentIndex } from "../journal/extents.ts";
-import { FrameBuilder } from "../journal/frame.ts";
-import { applyMoves, Placement } from "../journal/placement.ts";
+import { DurableWaiters } from "./durable-waiters.ts";
+import type { ExtentIndex } from "./extents.ts";
+import { FrameBuilder } from "./frame.ts";
+import { applyMoves, Placement } from "./placement.ts";
 import { readExtents } from "./reading.ts";
-import type { Moved } from "../journal/records.ts";
-import { recover, type Recovered, type RecoveryProgress, type RecoveryReport } from "./recovery.ts";
-import { ReplayBound } from "../journal/replay-bound.ts";
-import { Segments } from "./segments.ts";
-import { snapshotName, writeSnapshot } from "./snapshot.ts";
-import { type LastFrame, Ownership } from "./store-file.ts";
-import { TailCache } from "../journal/tail-cache.ts";
+import type { Moved } from "./records.ts";
+import type { RecoveryProgress, RecoveryReport, ReplayedLog } from "./replay.ts";
+import { ReplayBound } from "./replay-bound.ts";
+import type { SegmentLog } from "./segment-log.ts";
+import { writeSnapshot } from "./snapshot.ts";
+import { TailCache } from "./tail-cache.ts";
 import { tidyUp } from "./upkeep.ts";
 
-/** Options of the file store. The defaults prefer safety to speed. */
-export interface FileStoreOptions {
-  /** `fsync`: a commit survives a power cut. `os`: it survives the end of the process. Default `fsync`. */
-  readonly durability?: "fsync" | "os";
-  /** Size of a journal file in bytes. Default 64 MiB. */
-  readonly segmentBytes?: number;
+/** Options of every store with a journal. */
+export interface JournalOptions {
   /** Bytes of the newest data to keep in memory. More costs time in garbage collection. Default 16 MiB. */
   readonly cacheBytes?: number;
   /** Bytes of journal after which a snapshot begins. A restart replays at most twice as many. Default 256 MiB. */
@@ -51,35 +45,33 @@ export interface FileStoreOptions {
 }
 
 /** Sizes of the journal at this moment. */
-export interface FileStoreStats extends StoreStats {
+export interface JournalStats extends StoreStats {
   readonly segments: number;
   readonly commits: number;
   readonly snapshots: number;
   readonly isFull: boolean;
 }
 
-/** A store in a directory. See `openFileStore`. */
-export interface FileStore extends Store {
-  readonly recovery: RecoveryReport;
-  stats(): FileStoreStats;
-  /** Writes a snapshot now and frees the disk space that nothing needs. */
-  maintain(): Promise<void>;
+/** What a journal is opened with. */
+export interface JournalParts {
+  readonly log: SegmentLog;
+  readonly replayed: ReplayedLog;
+  readonly supports: StoreSupport;
+  /** What the store has as its own secret. */
+  readonly secret?: (() => Promise<string>) | undefined;
+  /** `steadyMs` of the clock before anything was read. */
+  readonly begunMs: number;
 }
 
-/** Opens a file store over any disk. Calls `release` when the store is closed. `secret`: what the store has as its own. */
-export async function openOnDisk(
-  disk: Disk,
-  options: FileStoreOptions,
-  release: () => Promise<void>,
-  secret?: () => Promise<string>,
-): Promise<FileStore> {
-  const clock = options.clock ?? systemClock;
-  const begunMs = clock.steadyMs();
-  const recovered = await recover(disk, options.onProgress ?? (() => undefined));
-  const store = new JournalStore(disk, options, recovered, release);
-  if (secret !== undefined) store.secret = secret;
-  await store.start(recovered);
-  store.recoveryMs = clock.steadyMs() - begunMs;
+/** Opens a store over a log that was replayed. */
+export async function openJournal(
+  parts: JournalParts,
+  options: JournalOptions,
+): Promise<JournalStore> {
+  const store = new JournalStore(parts, options);
+  if (parts.secret !== undefined) store.secret = parts.secret;
+  await store.start();
+  store.recoveryMs = (options.clock ?? systemClock).steadyMs() - parts.begunMs;
   return store;
 }
 
@@ -88,23 +80,18 @@ const FULL_TIDY_MS = 1000;
 const TIGHT_TIDY_MS = 5000;
 const TIGHT_MS = 600_000;
 
-class JournalStore implements FileStore {
+export class JournalStore implements Store {
   readonly supports: StoreSupport;
   readonly world: World;
   readonly room: StoreRoom;
   readonly recovery: RecoveryReport;
   recoveryMs = 0;
   secret?: () => Promise<string>;
-  readonly #disk: Disk;
   readonly #clock: Clock;
-  readonly #options: FileStoreOptions;
-  readonly #release: () => Promise<void>;
+  readonly #options: JournalOptions;
   readonly #index: ExtentIndex;
-  readonly #segments: Segments;
+  readonly #log: SegmentLog;
   readonly #cache: TailCache;
-  readonly #random: Random;
-  readonly #storeId: string;
-  #ownership: Ownership | undefined;
   #lastCrc: number;
   #snapshots: readonly number[];
   #nextLsn: number;
@@ -127,66 +114,43 @@ class JournalStore implements FileStore {
   #fullAtMs = -Infinity;
   readonly #waiters = new DurableWaiters();
 
-  constructor(
-    disk: Disk,
-    options: FileStoreOptions,
-    recovered: Recovered,
-    release: () => Promise<void>,
-  ) {
-    this.#disk = disk;
+  constructor({ log, replayed, supports }: JournalParts, options: JournalOptions) {
     this.#options = options;
     this.#clock = options.clock ?? systemClock;
-    this.#release = release;
-    this.supports = { durability: options.durability ?? "fsync" };
-    this.world = recovered.world;
-    this.recovery = recovered.report;
-    this.#index = recovered.index;
-    this.#snapshots = recovered.snapshots;
-    this.#nextLsn = recovered.nextLsn;
-    this.#lastCrc = recovered.lastCrc;
-    this.#ordinal = recovered.world.version;
+    this.supports = supports;
+    this.world = replayed.world;
+    this.recovery = replayed.report;
+    this.#index = replayed.index;
+    this.#snapshots = replayed.snapshots;
+    this.#nextLsn = replayed.nextLsn;
+    this.#lastCrc = replayed.lastCrc;
+    this.#ordinal = replayed.world.version;
     const { snapshotBytes = 256 * 1024 * 1024, snapshotChanges = 2_000_000 } = options;
     const span = { changes: snapshotChanges, bytes: snapshotBytes };
-    this.#bound = new ReplayBound(span, this.#ordinal, recovered.report);
+    this.#bound = new ReplayBound(span, this.#ordinal, replayed.report);
     this.#cache = new TailCache(options.cacheBytes ?? 16 * 1024 * 1024);
-    this.#random = options.random ?? systemRandom;
-    this.#storeId = recovered.mark?.id ?? this.#random.id();
-    this.#segments = new Segments(disk, this.#clock, this.#random, {
-      segmentBytes: options.segmentBytes ?? 64 * 1024 * 1024,
-      readFilesMax: 64,
-      onFull: () => this.#considerBackground(),
-    });
-    this.room = this.#segments.room;
+    this.#log = log;
+    this.room = log.room;
   }
 
-  async start(recovered: Recovered): Promise<void> {
-    for (const name of recovered.unfinished) await this.#disk.remove(name);
-    const { segments, spares, mark, lastCrc } = recovered;
-    const id = this.#storeId;
-    // First: `adopt` syncs the end that a killed process left in the page cache, and STORE names only what is
-    // durable.
-    await this.#segments.adopt(segments, spares, { storeId: id, lastCrc });
-    const known = { id, segment: segments.at(-1)?.number ?? 0, ...this.#last };
-    const steadyMs = this.#clock.steadyMs();
-    this.#ownership = await Ownership.take(this.#disk, mark, this.#random, known, steadyMs);
-    if (this.#segments.active === undefined) await this.#ensureRoom(0);
-    this.#segments.prepare();
+  async start(): Promise<void> {
+    await this.#log.start(() => this.#considerBackground());
     this.#armTimer();
     // A process that did not live long enough for a snapshot must not make the next replay longer.
     this.#considerBackground();
   }
 
-  stats(): FileStoreStats {
+  stats(): JournalStats {
     let liveBytes = 0;
     for (const segment of this.#index.segments()) liveBytes += this.#index.liveBytes(segment);
     return {
-      segments: this.#segments.list().length,
-      fileBytes: this.#segments.fileBytes,
+      segments: this.#log.segments().length,
+      fileBytes: this.#log.space.fileBytes,
       liveBytes,
       recoveryMs: this.recoveryMs,
       commits: this.#commits,
       snapshots: this.#snapshots.length,
-      isFull: this.#segments.isFull,
+      isFull: this.#log.space.isFull,
     };
   }
 
@@ -202,7 +166,7 @@ class JournalStore implements FileStore {
       const extents = this.#index.streams.get(stream);
       if (extents === undefined) return { start: from, appends: [] };
       try {
-        return await readExtents(this.#segments, stream, extents, from, to, bytesMax);
+        return await readExtents(this.#log, stream, extents, from, to, bytesMax);
       } catch (error) {
         // Compaction may have moved the data during the read. Then the next attempt finds it at its new place.
         if (!isHapaxError(error, "data_damaged") || attempt === 3) throw error;
@@ -226,25 +190,17 @@ class JournalStore implements FileStore {
     this.#isClosing = true;
     this.#cancelTimer();
     // Room may never come. Commits that wait for it fail now, and the last frame below does not wait either.
-    this.#segments.stopWaiting();
+    this.#log.space.stopWaiting();
     await this.#background;
     // An empty frame shows that everything before it was complete. Later damage is then recognised as damage.
     if (this.#failure === undefined) await this.commit([]).catch(() => undefined);
-    // STORE knows the last LSN too. If the end goes missing while the store is closed, the next start sees that.
-    if (this.#failure === undefined)
-      await this.#ownership?.closed(this.#last).catch(() => undefined);
     this.#isClosed = true;
-    this.#waiters.settle(this.#ordinal, new HapaxError("store_closed", "the file store is closed"));
-    try {
-      await this.#segments.close();
-      await this.#ownership?.close();
-    } finally {
-      await this.#release(); // Also after an error the directory is free for the next process.
-    }
+    this.#waiters.settle(this.#ordinal, new HapaxError("store_closed", "the store is closed"));
+    await this.#log.close(this.#failure === undefined);
   }
 
   #requireOpen(): void {
-    if (this.#isClosed) throw new HapaxError("store_closed", "the file store is closed");
+    if (this.#isClosed) throw new HapaxError("store_closed", "the store is closed");
   }
 
   /** Runs one write at a time, in the order of the calls, so that a busy writer does not keep compaction out. */
@@ -314,34 +270,19 @@ class JournalStore implements FileStore {
   }
 
   async #writeFrame(builder: FrameBuilder, changes: number) {
-    await this.#ownership?.check(this.#clock.steadyMs());
-    await this.#ensureRoom(builder.bytes);
-    const salt = this.#segments.active?.salt ?? 0;
-    const frame = builder.finish({
-      lsn: this.#nextLsn,
-      ordinal: this.#ordinal,
-      timeMs: Math.max(0, this.#clock.nowMs()),
-      salt,
-    });
-    const place = await this.#segments.write(frame);
+    const frame = await this.#log.append(builder.bytes, (salt) =>
+      builder.finish({
+        lsn: this.#nextLsn,
+        ordinal: this.#ordinal,
+        timeMs: Math.max(0, this.#clock.nowMs()),
+        salt,
+      }),
+    );
     this.#nextLsn += 1;
     this.#lastCrc = frame.crc;
     this.#ordinal += changes;
     this.#bound.written(changes, frame.bytes);
-    return { ...frame, ...place };
-  }
-
-  get #last(): LastFrame {
-    return { lsn: this.#nextLsn - 1, crc: this.#lastCrc };
-  }
-
-  async #ensureRoom(bytes: number): Promise<void> {
-    const before = this.#segments.active;
-    await this.#segments.ensureRoom(bytes, this.#nextLsn, this.#clock.nowMs());
-    const { active } = this.#segments;
-    if (active !== before && active !== undefined) {
-      await this.#ownership?.rolled(active.number, this.#last);
-    }
+    return frame;
   }
 
   /** Resolves when everything that the world has now is durable. */
@@ -362,7 +303,7 @@ class JournalStore implements FileStore {
   /** The disk is full, or was full not long ago. Then the room of deleted data is freed early. */
   get #isTight(): boolean {
     const nowMs = this.#clock.steadyMs();
-    if (this.#segments.isFull) this.#fullAtMs = nowMs;
+    if (this.#log.space.isFull) this.#fullAtMs = nowMs;
     return nowMs - this.#fullAtMs < TIGHT_MS;
   }
 
@@ -370,7 +311,7 @@ class JournalStore implements FileStore {
   #tidySoon(): void {
     if (this.#isTidyingSoon) return;
     this.#isTidyingSoon = true;
-    const waitMs = this.#segments.isFull ? FULL_TIDY_MS : TIGHT_TIDY_MS;
+    const waitMs = this.#log.space.isFull ? FULL_TIDY_MS : TIGHT_TIDY_MS;
     // After failures it waits up to a minute, because each failure is a warning.
     this.#clock.after(waitMs * 2 ** Math.min(this.#failuresInRow, 6), () => {
       this.#isTidyingSoon = false;
@@ -407,7 +348,7 @@ class JournalStore implements FileStore {
   async #tidyUp(): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
     await tidyUp({
-      segments: this.#segments,
+      log: this.#log,
       index: this.#index,
       bound: this.#bound,
       olderSnapshot: () => this.#snapshots[1],
@@ -425,12 +366,15 @@ class JournalStore implements FileStore {
     if (this.#snapshots[0] === lsn) return;
     this.#bound.snapshotBegins();
     const crc = this.#lastCrc;
-    const head = { storeId: this.#storeId, lsn, crc, ordinal, writtenAtMs: this.#clock.nowMs() };
-    await writeSnapshot(this.#disk, this.world, this.#index, head, () => this.#settled());
+    const { storeId } = this.#log;
+    const head = { storeId, lsn, crc, ordinal, writtenAtMs: this.#clock.nowMs() };
+    await this.#log.putImage(lsn, (sink) =>
+      writeSnapshot(sink, this.world, this.#index, head, () => this.#settled()),
+    );
     this.#bound.snapshotCompleted();
     const [newest, older, ...rest] = [lsn, ...this.#snapshots];
     this.#snapshots = older === undefined ? [newest ?? lsn] : [newest ?? lsn, older];
-    for (const old of rest) await this.#disk.remove(snapshotName(old));
+    for (const old of rest) await this.#log.dropImage(old);
   }
 
   /** Writes nothing and returns false if the free room is reserved for others. */
@@ -440,7 +384,7 @@ class JournalStore implements FileStore {
     const builder = new FrameBuilder(bytes);
     for (const record of records) builder.data(record, record.start);
     return this.#exclusive(async () => {
-      if (!(await this.#segments.hasRoomToMove(builder.bytes))) return false;
+      if (!(await this.#log.space.hasRoomToMove(builder.bytes))) return false;
       const frame = await this.#writeFrame(builder, 0);
       applyMoves(this.#index, frame.runs, frame.segment, frame.position);
       return true;

@@ -4,9 +4,9 @@
  */
 
 import { isHapaxError } from "../../../base/errors.ts";
-import type { Disk } from "./disk.ts";
+import type { ByteSource } from "./segment-log.ts";
 import { eachBlock, SnapshotBlocks } from "./snapshot-blocks.ts";
-import type { SnapshotEnd, SnapshotHead } from "../journal/snapshot-format.ts";
+import type { SnapshotEnd, SnapshotHead } from "./snapshot-format.ts";
 
 export interface SnapshotScan {
   readonly name: string;
@@ -19,12 +19,12 @@ export interface SnapshotScan {
   readonly fault: { readonly offset: number; readonly what: string } | undefined;
 }
 
+/** Closes the file at the end. */
 export async function scanSnapshot(
-  disk: Disk,
+  file: ByteSource,
   name: string,
   onBytes: (bytes: number) => void = () => undefined,
 ): Promise<SnapshotScan> {
-  const file = await disk.open(name, "read");
   try {
     const bytes = await file.size();
     const found = new SnapshotBlocks(name);

@@ -5,21 +5,20 @@ import { isSystemStream } from "../../core/stream.ts";
 import type { MutableProducer } from "../../core/producer.ts";
 import { OFFSET_ZERO, type Offset, type ProducerId, type StreamId } from "../../core/types.ts";
 import { isHapaxError } from "../../../base/errors.ts";
-import { damage } from "../journal/bytes.ts";
-import type { Disk } from "./disk.ts";
-import type { Extent, ExtentIndex } from "../journal/extents.ts";
-import type { decodeKeys } from "../journal/key-format.ts";
+import { damage } from "./bytes.ts";
+import type { Extent, ExtentIndex } from "./extents.ts";
+import type { decodeKeys } from "./key-format.ts";
+import type { ByteSource } from "./segment-log.ts";
 import { eachBlock, SnapshotBlocks, type SnapshotTarget } from "./snapshot-blocks.ts";
-import type { SnapshotHead } from "../journal/snapshot-format.ts";
+import type { SnapshotHead } from "./snapshot-format.ts";
 
-/** Reads a snapshot into an empty world and index. Throws `data_damaged` unless it is whole. */
+/** Reads a snapshot into an empty world and index, and closes it. Throws `data_damaged` unless it is whole. */
 export async function readSnapshot(
-  disk: Disk,
+  file: ByteSource,
   name: string,
   restoration: Restoration,
   index: ExtentIndex,
 ): Promise<SnapshotHead> {
-  const file = await disk.open(name, "read");
   const blocks = new SnapshotBlocks(name, new SnapshotLoader(restoration, index));
   let position = 0;
   try {

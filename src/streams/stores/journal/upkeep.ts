@@ -6,10 +6,9 @@
  */
 
 import { findVictims, moveOut, type WriteMoved } from "./compaction.ts";
-import type { ExtentIndex } from "../journal/extents.ts";
-import type { ReplayBound } from "../journal/replay-bound.ts";
-import type { Segments } from "./segments.ts";
-import { isNoRoom } from "./store-file.ts";
+import type { ExtentIndex } from "./extents.ts";
+import type { ReplayBound } from "./replay-bound.ts";
+import type { SegmentLog } from "./segment-log.ts";
 
 /** What one turn of compaction may move even if a snapshot is due: half a second of a slow disk. */
 const MOVE_BYTES_MIN = 32 * 1024 * 1024;
@@ -17,7 +16,7 @@ const MOVE_BYTES_MIN = 32 * 1024 * 1024;
 const FULL_TURNS_MAX = 6;
 
 export interface UpkeepParts {
-  readonly segments: Segments;
+  readonly log: SegmentLog;
   readonly index: ExtentIndex;
   readonly bound: ReplayBound;
   /** LSN of the older of the two snapshots. */
@@ -31,58 +30,52 @@ export interface UpkeepParts {
 }
 
 export async function tidyUp(parts: UpkeepParts): Promise<void> {
-  const { segments } = parts;
+  const { log, writeSnapshot } = parts;
+  const { space } = log;
   let wasFull = parts.isTight;
   for (let turns = 1; ; turns += 1) {
-    wasFull ||= segments.isFull;
-    await segments.withoutSpares(() => snapshotWithRoom(parts));
+    wasFull ||= space.isFull;
+    await space.forImage(writeSnapshot);
     const retired = await retireSegments(parts);
     const movedBytes = await compact(parts);
-    wasFull ||= segments.isFull;
-    const hasDead = segments.list().some(({ number }) => isDead(parts, number));
+    wasFull ||= space.isFull;
+    const hasDead = hasDeadSegment(parts);
     const isGaining = retired > 0 || movedBytes > 0 || hasDead;
     if (!isGaining || !wasFull || turns === FULL_TURNS_MAX || parts.isClosing()) break;
     // A frame without records, so that the next snapshot gets another LSN.
     if (!(await parts.writeMoved([]))) break;
   }
-  segments.prepare();
+  space.prepare();
 }
 
-function isDead({ segments, index }: UpkeepParts, number: number): boolean {
-  return number !== segments.active?.number && index.liveBytes(number) === 0;
-}
-
-/** Writes a snapshot, which is needed to free room. If there is no room for it, it gets that of a spare. */
-async function snapshotWithRoom({ segments, writeSnapshot }: UpkeepParts): Promise<void> {
-  try {
-    await writeSnapshot();
-  } catch (error) {
-    if (!isNoRoom(error) || !(await segments.giveUpSpare())) throw error;
-    await writeSnapshot();
-  }
+/** The last segment is being written, and does not count. */
+function hasDeadSegment({ log, index }: UpkeepParts): boolean {
+  return log.segments().some(({ number }, at, all) => {
+    return at < all.length - 1 && index.liveBytes(number) === 0;
+  });
 }
 
 /** Frees only segments that the older of the two snapshots does not need. */
-async function retireSegments({ segments, index, olderSnapshot }: UpkeepParts): Promise<number> {
+async function retireSegments({ log, index, olderSnapshot }: UpkeepParts): Promise<number> {
   const older = olderSnapshot();
   let retired = 0;
   if (older === undefined) return retired;
-  const list = segments.list();
+  const list = log.segments();
   for (const [at, segment] of list.entries()) {
     const next = list[at + 1];
     if (next === undefined || next.firstLsn > older + 1) break;
     if (index.liveBytes(segment.number) > 0) continue;
-    await segments.retire(segment.number);
+    await log.retire(segment.number);
     retired += 1;
   }
   return retired;
 }
 
-function compact({ segments, index, bound, writeMoved }: UpkeepParts): Promise<number> {
-  const victims = findVictims(segments, index);
+function compact({ log, index, bound, writeMoved }: UpkeepParts): Promise<number> {
+  const victims = findVictims(log, index);
   if (victims.size === 0) return Promise.resolve(0);
   // A snapshot that is due comes first, but every turn moves something.
   const mustStop = (bytes: number): boolean =>
     bound.isFull || (bytes >= MOVE_BYTES_MIN && bound.isDue);
-  return moveOut(segments, index, victims, writeMoved, mustStop);
+  return moveOut(log, index, victims, writeMoved, mustStop);
 }

@@ -9,12 +9,12 @@
 import type { StreamImage } from "../../core/restore.ts";
 import type { MutableProducer } from "../../core/producer.ts";
 import type { Offset, ProducerId, StreamId } from "../../core/types.ts";
-import { ByteReader, damaged } from "../journal/bytes.ts";
-import type { DiskFile } from "./disk.ts";
-import type { Extent } from "../journal/extents.ts";
-import { GroupCollector } from "../journal/group-format.ts";
-import { decodeKeys } from "../journal/key-format.ts";
-import { decodeProducer } from "../journal/producer-format.ts";
+import { ByteReader, damaged } from "./bytes.ts";
+import type { ByteSource } from "./segment-log.ts";
+import type { Extent } from "./extents.ts";
+import { GroupCollector } from "./group-format.ts";
+import { decodeKeys } from "./key-format.ts";
+import { decodeProducer } from "./producer-format.ts";
 import {
   BLOCK,
   BLOCK_HEADER_BYTES,
@@ -25,13 +25,13 @@ import {
   openBlock,
   type SnapshotEnd,
   type SnapshotHead,
-} from "../journal/snapshot-format.ts";
+} from "./snapshot-format.ts";
 
 const WINDOW_BYTES = 4 * 1024 * 1024;
 
 /** Calls `take` with each block and the place where it ends. Throws `data_damaged` at the first that is not whole. */
 export async function eachBlock(
-  file: DiskFile,
+  file: ByteSource,
   fileBytes: number,
   take: (payload: Buffer, end: number) => void,
 ): Promise<void> {

@@ -1,0 +1,286 @@
+/**
+ * Makes a world of what a log has kept: the newest whole image, then every frame after it, with core's `applyChange`.
+ *
+ *   RC3  everything that was acknowledged is in the world and in the index again, and nothing that was not written;
+ *   RC4  damage is refused with place and LSN; what is not understood is not deleted.
+ */
+
+import { Restoration } from "../../core/restore.ts";
+import { createWorld, type World } from "../../core/world.ts";
+import { HapaxError, isHapaxError } from "../../../base/errors.ts";
+import { damage } from "./bytes.ts";
+import { Chain, type KnownFrame } from "./chain.ts";
+import { ExtentIndex } from "./extents.ts";
+import { Placement } from "./placement.ts";
+import { placedRecordsOf, type ScannedFrame, type ScanEnd } from "./scan.ts";
+import type { ByteSource, JournalSegment } from "./segment-log.ts";
+import type { SnapshotHead } from "./snapshot-format.ts";
+import { readSnapshot } from "./snapshot-reading.ts";
+
+/** What a log has, to be read once, when it is opened. */
+export interface LogContents {
+  /** Undefined if it is not known. */
+  readonly storeId: string | undefined;
+  /** Frames that something else than the journal names. */
+  readonly known: readonly KnownFrame[];
+  /** LSNs of the images, newest first. */
+  readonly images: readonly number[];
+  /** Oldest first. */
+  readonly segments: readonly ReplaySegment[];
+  imageName(lsn: number): string;
+  openImage(lsn: number): Promise<ByteSource>;
+  /** Throws `data_damaged` if the segment has lost its end. */
+  openSegment(segment: ReplaySegment): Promise<FrameSource>;
+}
+
+export interface ReplaySegment extends JournalSegment {
+  /** CRC of the frame before its first one. */
+  readonly crcBefore: number;
+  /** Set by the replay: where the last frame ends. */
+  end: number;
+}
+
+/** The frames of a segment. */
+export interface FrameSource {
+  /** Calls `take` for each frame; stops at the first place without a valid one. */
+  scan(firstLsn: number, take: (frame: ScannedFrame) => void): Promise<ScanEnd>;
+  /** Finds a valid frame behind the place at which the scan stopped: then that place is damaged. */
+  findBehind(scan: ScanEnd): Promise<{ readonly lsn: number } | undefined>;
+  close(): Promise<void>;
+}
+
+export interface ReplayedLog {
+  readonly world: World;
+  readonly index: ExtentIndex;
+  /** LSNs of the used image and of older ones, newest first. */
+  readonly snapshots: readonly number[];
+  readonly nextLsn: number;
+  /** CRC of the last frame; 0 if there is none. */
+  readonly lastCrc: number;
+  readonly report: RecoveryReport;
+}
+
+/** What opening a journal found and did. */
+export interface RecoveryReport {
+  /** LSN of the snapshot that was used, if any. */
+  readonly snapshotLsn: number | undefined;
+  readonly frames: number;
+  readonly changes: number;
+  readonly bytes: number;
+  /** The journal ended with an incomplete frame, which was never acknowledged. */
+  readonly torn: { readonly file: string; readonly position: number } | undefined;
+  /** Snapshots that could not be used, and why. */
+  readonly warnings: readonly string[];
+}
+
+/** Called from time to time with the bytes read so far and the bytes in all. */
+export type RecoveryProgress = (bytes: number, bytesTotal: number) => void;
+
+interface Base {
+  readonly world: World;
+  readonly index: ExtentIndex;
+  readonly restoration: Restoration;
+  readonly snapshotLsn: number | undefined;
+  readonly snapshotCrc: number;
+  readonly warnings: readonly string[];
+}
+
+/** Replays a log, and only reads. `mayLackData` is for the tools: they show what is lost with a missing segment. */
+export async function replayLog(
+  contents: LogContents,
+  onProgress: RecoveryProgress,
+  mayLackData = false,
+): Promise<ReplayedLog> {
+  const base = await loadBase(contents);
+  const chain = mayLackData ? undefined : chainOf(base, contents);
+  const replay = await replaySegments(contents, base, onProgress, chain);
+  if (!mayLackData) requireSegments(base.index, contents.segments);
+  return {
+    world: base.world,
+    index: base.index,
+    // A snapshot that could not be read must not count as one of the two that are kept.
+    snapshots: contents.images.filter((lsn) => lsn <= (base.snapshotLsn ?? -1)),
+    nextLsn: replay.nextLsn,
+    lastCrc: chain?.lastCrc ?? 0,
+    report: {
+      snapshotLsn: base.snapshotLsn,
+      frames: replay.frames,
+      changes: replay.changes,
+      bytes: replay.bytes,
+      torn: replay.torn,
+      warnings: base.warnings,
+    },
+  };
+}
+
+/** ID1: the frames that the image and the log's own mark name. */
+function chainOf({ snapshotLsn, snapshotCrc }: Base, contents: LogContents): Chain {
+  const known: KnownFrame[] = [];
+  if (snapshotLsn !== undefined) {
+    known.push({ lsn: snapshotLsn, crc: snapshotCrc, by: contents.imageName(snapshotLsn) });
+  }
+  return new Chain([...known, ...contents.known]);
+}
+
+async function loadBase(contents: LogContents): Promise<Base> {
+  const { images, segments, storeId } = contents;
+  const warnings: string[] = [];
+  for (const lsn of images) {
+    const base = emptyBase(warnings);
+    const name = contents.imageName(lsn);
+    let head: SnapshotHead;
+    try {
+      const file = await contents.openImage(lsn);
+      head = await readSnapshot(file, name, base.restoration, base.index);
+    } catch (error) {
+      if (!isHapaxError(error, "data_damaged")) throw error;
+      warnings.push(error.message);
+      continue;
+    }
+    // A whole snapshot of another store is no damage to skip: two stores were mixed.
+    if (storeId !== undefined && head.storeId !== storeId) {
+      throw damage(name, 0, otherStore(head.storeId, storeId));
+    }
+    return { ...base, snapshotLsn: head.lsn, snapshotCrc: head.crc };
+  }
+  const [first] = segments;
+  const isWhole = first === undefined ? images.length === 0 : first.firstLsn === 1;
+  if (!isWhole) {
+    const why = warnings.length === 0 ? "there is no snapshot" : warnings.join("; ");
+    throw damage(
+      first?.name ?? "the journal",
+      0,
+      `the journal does not go back far enough: ${why}`,
+    );
+  }
+  return emptyBase(warnings);
+}
+
+function emptyBase(warnings: readonly string[]): Base {
+  const world = createWorld();
+  const index = new ExtentIndex();
+  const restoration = new Restoration(world);
+  return { world, index, restoration, snapshotLsn: undefined, snapshotCrc: 0, warnings };
+}
+
+interface Replay {
+  readonly nextLsn: number;
+  readonly frames: number;
+  readonly changes: number;
+  readonly bytes: number;
+  readonly torn: RecoveryReport["torn"];
+}
+
+async function replaySegments(
+  contents: LogContents,
+  base: Base,
+  onProgress: RecoveryProgress,
+  chain: Chain | undefined,
+): Promise<Replay> {
+  const { segments } = contents;
+  const fromLsn = (base.snapshotLsn ?? 0) + 1;
+  const first = segments.findLastIndex((segment) => segment.firstLsn <= fromLsn);
+  if (first === -1 && (segments.length > 0 || base.snapshotLsn !== undefined)) {
+    throw damage(segments[0]?.name ?? "the journal", 0, `LSN ${fromLsn} is missing`);
+  }
+  const wanted = first === -1 ? [] : segments.slice(first);
+  const bytesTotal = wanted.reduce((sum, segment) => sum + segment.bytes, 0);
+  const player = new Player(base, fromLsn);
+  let nextLsn = wanted[0]?.firstLsn ?? fromLsn;
+  let torn: RecoveryReport["torn"];
+  let bytesBefore = 0;
+  for (const [at, segment] of wanted.entries()) {
+    if (segment.firstLsn !== nextLsn) {
+      throw damage(segment.name, 24, `it starts at LSN ${segment.firstLsn}, not ${nextLsn}`);
+    }
+    const source = await contents.openSegment(segment);
+    try {
+      requireLink(segment.name, 52, chain?.segment(segment.name, segment));
+      const scan = await source.scan(nextLsn, (frame) => {
+        const { lsn, crc } = frame.header;
+        requireLink(segment.name, frame.position, chain?.frame(segment.name, lsn, crc));
+        player.play(frame, segment);
+        onProgress(bytesBefore + frame.position, bytesTotal);
+      });
+      const isLast = at === wanted.length - 1;
+      const next = wanted[at + 1];
+      const behind = isLast ? await source.findBehind(scan) : undefined;
+      if (behind !== undefined || (next !== undefined && next.firstLsn !== scan.nextLsn)) {
+        const proof = behind?.lsn ?? next?.firstLsn ?? 0;
+        throw damage(segment.name, scan.end, `LSN ${scan.nextLsn} is not valid, LSN ${proof} is`);
+      }
+      segment.end = scan.end;
+      nextLsn = scan.nextLsn;
+      if (isLast && scan.isTorn) torn = { file: segment.name, position: scan.end };
+    } finally {
+      await source.close();
+    }
+    bytesBefore += segment.bytes;
+  }
+  if (nextLsn < fromLsn) {
+    throw damage(wanted.at(-1)?.name ?? "the journal", 0, `it ends before LSN ${fromLsn}`);
+  }
+  player.finish();
+  return { nextLsn, frames: player.frames, changes: player.changes, bytes: player.bytes, torn };
+}
+
+function requireLink(name: string, offset: number, fault: string | undefined): void {
+  if (fault !== undefined) throw damage(name, offset, fault);
+}
+
+export function otherStore(found: string, expected: string): string {
+  return `it belongs to the store ${found}, STORE says ${expected}`;
+}
+
+/** Applies frames to the world and to the index. */
+class Player {
+  readonly #base: Base;
+  readonly #fromLsn: number;
+  frames = 0;
+  changes = 0;
+  bytes = 0;
+
+  constructor(base: Base, fromLsn: number) {
+    this.#base = base;
+    this.#fromLsn = fromLsn;
+  }
+
+  play(frame: ScannedFrame, segment: JournalSegment): void {
+    const { header } = frame;
+    if (header.lsn < this.#fromLsn) return;
+    const { restoration, index } = this.#base;
+    const placement = new Placement();
+    let { ordinal } = header;
+    try {
+      if (ordinal !== this.#base.world.version) {
+        throw new HapaxError("data_damaged", `change ${this.#base.world.version} is missing`);
+      }
+      for (const { record, at, bytes } of placedRecordsOf(frame)) {
+        placement.record(record, at, bytes);
+        if (record.kind === "moved") continue;
+        restoration.replay(record.change, ordinal);
+        ordinal += 1;
+      }
+      placement.apply(index, segment.number, frame.position);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      throw damage(segment.name, frame.position, `LSN ${header.lsn}: ${reason}`, error);
+    }
+    this.frames += 1;
+    this.changes += ordinal - header.ordinal;
+    this.bytes += frame.bytes.length;
+  }
+
+  finish(): void {
+    if (!this.#base.restoration.isComplete) {
+      throw damage("the journal", 0, "it ends before what its snapshot contains");
+    }
+  }
+}
+
+function requireSegments(index: ExtentIndex, segments: readonly JournalSegment[]): void {
+  const known = new Set(segments.map(({ number }) => number));
+  for (const number of index.segments()) {
+    if (!known.has(number)) throw damage(`segment ${number}`, 0, "it holds data but is missing");
+  }
+}
