@@ -23,10 +23,11 @@ import type { Refusal } from "../../protocol/refusal.ts";
 import { encodeLeaseRefusal, refuseInside } from "../../protocol/transaction-answer.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
-import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
 import { findShownGroup, mayFollow } from "./following.ts";
 import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
 import { refuse } from "./problem.ts";
+import { readBody } from "./request-body.ts";
 import { type RouteOperation, readRoute, type Route, type RouteCall } from "./route.ts";
 
 const GROUPS_PATH = "/_hapax/groups";
@@ -67,7 +68,7 @@ function operation(
       const { parts, access, exchange } = call;
       const group = groupOf(call.params);
       // Before the check: while a body comes, the group can become another one.
-      const body = exchange.method === "POST" ? await readBody(exchange) : NO_BODY;
+      const body = exchange.method === "POST" ? await readGroupBody(call) : NO_BODY;
       const keptName = await findShownGroup(parts, access, action, group);
       return handle({ ...call, group, kept: keptName(), body });
     },
@@ -122,14 +123,15 @@ export const GROUP_ROUTES: readonly Route[] = [
   post("reset", "admin", "Moves the offsets of a group.", reset),
 ];
 
-function readBody(exchange: Exchange): Promise<Uint8Array> {
-  refuseEncoding((name) => exchange.header(name));
-  return exchange.body(LIMITS.groupBodyBytesMax);
+function readGroupBody(call: RouteCall): Promise<Uint8Array> {
+  refuseEncoding((name) => call.exchange.header(name));
+  return readBody(call, LIMITS.groupBodyBytesMax);
 }
 
-async function create({ exchange, parts, access, params }: RouteCall): Promise<ServerAnswer> {
+async function create(call: RouteCall): Promise<ServerAnswer> {
+  const { parts, access, params } = call;
   const group = groupOf(params);
-  const settings = parseGroupSettings(await readBody(exchange));
+  const settings = parseGroupSettings(await readGroupBody(call));
   if (!(await mayFollow(parts, access, "consume", { group }, settings))) {
     throw notAllowed("consume");
   }

@@ -27,6 +27,7 @@ import { actOnce } from "./acts.ts";
 import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
+import { readBody } from "./request-body.ts";
 import type { RouteOperation, RouteCall } from "./route.ts";
 
 const APPEND_NEEDS = ["append", "close"] as const;
@@ -90,7 +91,8 @@ export function refuseGone(stream: StreamName): WholeAnswer {
   return refuse({ code: "stream_gone", detail, facts: { stream } });
 }
 
-async function createStream({ exchange, parts, access, ticket }: RouteCall): Promise<ServerAnswer> {
+async function createStream(call: RouteCall): Promise<ServerAnswer> {
+  const { exchange, parts, access, ticket } = call;
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
   const head = parseCreateHead(name, header);
@@ -100,7 +102,7 @@ async function createStream({ exchange, parts, access, ticket }: RouteCall): Pro
   const { bodyBytesMax } = parts.options;
   ticket?.takeHead(exchange, bodyBytesMax);
   const allowance = await ticket?.allowance();
-  const body = await exchange.body(bodyBytesMax);
+  const body = await readBody(call, bodyBytesMax);
   ticket?.takeBody(body.length);
   let inheritedType: string | undefined;
   if (body.length > 0 && head.fork !== undefined && head.contentType === undefined) {
@@ -142,8 +144,7 @@ async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
   const allowance = allowing instanceof Promise ? await allowing : allowing;
   const { received } = exchange;
   const isThere = received !== undefined && received.length <= bodyBytesMax;
-  const body = isThere ? received : await exchange.body(bodyBytesMax);
-  if (!isThere) access.requireCurrent(parts.clock.nowMs());
+  const body = isThere ? received : await readBody(call, bodyBytesMax);
   ticket?.takeBody(body.length);
   let command = parseAppend(head, body);
   // A close without data can be repeated as it is; it has no content, and no window may be in its way.

@@ -34,6 +34,7 @@ import { decodePercent, parseBearer } from "../../protocol/values.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { mayFollow } from "./following.ts";
 import { detailOf, problemAnswer } from "./problem.ts";
+import { readBody } from "./request-body.ts";
 import type { RouteOperation, Route, RouteCall } from "./route.ts";
 
 type Facts = Readonly<Record<string, unknown>>;
@@ -159,9 +160,9 @@ async function answerJwks({ parts }: RouteCall): Promise<ServerAnswer> {
 }
 
 async function subscribe(call: SubscriptionCall): Promise<ServerAnswer> {
-  const { exchange, parts, access, kept, subscriptions } = call;
+  const { parts, access, kept, subscriptions } = call;
   const addresses = { allowLoopback: parts.options.allowLoopbackWebhooks };
-  const options = parseSubscribe(await readBody(exchange), addresses);
+  const options = parseSubscribe(await bodyOf(call), addresses);
   if (!(await mayFollowAll(call, options))) throw notAllowed("subscribe");
   if (options.way.kind === "pull_wake") {
     access.require("append", { stream: options.way.wakeStream });
@@ -187,8 +188,8 @@ async function unsubscribe(call: SubscriptionCall): Promise<ServerAnswer> {
 }
 
 async function link(call: SubscriptionCall): Promise<ServerAnswer> {
-  const { exchange, id, kept, subscriptions } = call;
-  const streams = parseStreams(await readBody(exchange));
+  const { id, kept, subscriptions } = call;
+  const streams = parseStreams(await bodyOf(call));
   if (!(await mayFollowAll(call, { streams }))) throw notAllowed("subscribe");
   if ((await isHidden(call)) || !(await subscriptions.link(kept, streams))) throw missing();
   const details = { streams: streams.length };
@@ -207,8 +208,8 @@ async function unlink(call: SubscriptionCall): Promise<ServerAnswer> {
 }
 
 async function claim(call: SubscriptionCall): Promise<ServerAnswer> {
-  const { exchange, kept, subscriptions, ticket } = call;
-  const worker = parseClaim(await readBody(exchange));
+  const { kept, subscriptions, ticket } = call;
+  const worker = parseClaim(await bodyOf(call));
   const allowance = await ticket?.allowance();
   if (await isHidden(call)) throw missing();
   const outcome = await subscriptions.claim(kept, worker, allowance);
@@ -231,21 +232,20 @@ async function claim(call: SubscriptionCall): Promise<ServerAnswer> {
   }
 }
 
-async function report(
-  { exchange, kept, subscriptions }: SubscriptionCall,
-  action: Report,
-): Promise<ServerAnswer> {
+async function report(call: SubscriptionCall, action: Report): Promise<ServerAnswer> {
+  const { exchange, kept, subscriptions } = call;
   const token = requireToken(exchange);
-  const body = parseReport(await readBody(exchange));
+  const body = parseReport(await bodyOf(call));
   const kind = action === "callback" ? "callback" : "claim";
   const outcome = await subscriptions.report(kept, kind, token, body);
   if (outcome.kind === "settled") return json(200, encodeReported(outcome.isWokenAgain));
   throw reportRefusal(outcome, action);
 }
 
-async function release({ exchange, kept, subscriptions }: SubscriptionCall): Promise<ServerAnswer> {
+async function release(call: SubscriptionCall): Promise<ServerAnswer> {
+  const { exchange, kept, subscriptions } = call;
   const token = requireToken(exchange);
-  const outcome = await subscriptions.release(kept, token, parseReport(await readBody(exchange)));
+  const outcome = await subscriptions.release(kept, token, parseReport(await bodyOf(call)));
   if (outcome.kind === "settled") return NO_CONTENT;
   throw reportRefusal(outcome, "release");
 }
@@ -282,8 +282,8 @@ function requireToken(exchange: Exchange): string {
   return token;
 }
 
-function readBody(exchange: Exchange): Promise<Uint8Array> {
-  return exchange.body(LIMITS.subscriptionBodyBytesMax);
+function bodyOf(call: RouteCall): Promise<Uint8Array> {
+  return readBody(call, LIMITS.subscriptionBodyBytesMax);
 }
 
 function json(status: number, body: Uint8Array): ServerAnswer {

@@ -34,6 +34,7 @@ import { findShownGroup } from "./following.ts";
 import { json, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
+import { readBody } from "./request-body.ts";
 import { readRoute, type Route, type RouteCall } from "./route.ts";
 import { checkAppend } from "./streams.ts";
 
@@ -64,14 +65,15 @@ export const TRANSACTION_ROUTES: readonly Route[] = [
   }),
 ];
 
-async function commit({ exchange, parts, access, ticket }: RouteCall): Promise<ServerAnswer> {
+async function commit(call: RouteCall): Promise<ServerAnswer> {
+  const { exchange, parts, access, ticket } = call;
   const head = parseIdentity((name) => exchange.header(name));
   checkProducer(access, head);
   refuseEncoding((name) => exchange.header(name));
   const { bodyBytesMax } = parts.options;
   ticket?.checkHead(exchange, bodyBytesMax);
   const allowance = await ticket?.allowance();
-  const body = await exchange.body(bodyBytesMax);
+  const body = await readBody(call, bodyBytesMax);
   const parsed = parseTransaction(exchange.header("content-type"), body, bodyBytesMax);
   if (parsed.kind === "refused") return refuse(parsed.refusal);
   for (const operation of parsed.operations) checkOperation(access, head, operation);
