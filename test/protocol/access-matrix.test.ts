@@ -3,6 +3,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { inspect } from "node:util";
 import { afterAll, describe, expect, test, vi } from "vitest";
+import { createFetchServer, fetchCourier } from "../../src/streams/runtimes/fetch.ts";
 import { type NodeServerOptions, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { describeRoutes } from "../../src/streams/server/open-api.ts";
 import { RESERVED_ROUTES, STREAM_ROUTE } from "../../src/streams/server/routes.ts";
@@ -102,10 +103,29 @@ async function openOverTls(): Promise<Runtime> {
   return { ...runtime, fetch: fetchWith(UNKNOWN), fetchWith };
 }
 
+/** As a platform calls it: with a request, and no socket. */
+function openOnFetch(): Runtime {
+  const store = openMemoryStore();
+  const url = "https://streams.example";
+  const server = createFetchServer({
+    store,
+    publicUrl: url,
+    authorize: door.authorize,
+    authorizeTimeoutMs: 30_000,
+    allowLoopbackWebhooks: true,
+    courier: fetchCourier(),
+    onAudit: () => undefined,
+  });
+  closing.push(() => server.stop());
+  const fetch: typeof globalThis.fetch = (input, init) => server.fetch(new Request(input, init));
+  return { name: "fetch", url, fetch, store };
+}
+
 const runtimes = [
   await open("the fast lane", { hasFastLane: true }),
   await open("node:http", { hasFastLane: false }),
   await openOverTls(),
+  openOnFetch(),
 ];
 
 const receiver = await openReceiver();

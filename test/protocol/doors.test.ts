@@ -1,11 +1,14 @@
 // PROTOCOL.md §13.6: a server that was started without any option is closed to web pages of other origins, and programs do not
-// notice. On the fast lane and without it.
+// notice. On the fast lane and without it, over HTTP/2 and on fetch.
+import { connect } from "node:http2";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createFetchServer } from "../../src/streams/runtimes/fetch.ts";
 import {
   type NodeServer,
   type NodeServerOptions,
   startNodeServer,
 } from "../../src/streams/runtimes/node.ts";
+import { openTlsStage } from "../kits/tls-server.ts";
 import { call, type HttpAnswer, sendRaw } from "./raw-http.ts";
 
 const TEXT = { "content-type": "text/plain" };
@@ -18,7 +21,10 @@ async function start(options: Partial<NodeServerOptions> = {}): Promise<NodeServ
   return server;
 }
 
+const closing: (() => unknown)[] = [];
+
 afterAll(async () => {
+  for (const close of closing) await close();
   for (const server of servers) await server.stop();
 });
 
@@ -119,6 +125,74 @@ describe.each([true, false])("with hasFastLane=%s", (hasFastLane) => {
     const post = await call("POST", server.url, "/v1/stream/page", { headers, body: "a" });
     expect(post.headers["access-control-allow-origin"]).toBe("http://localhost:3000");
     expect(post.headers["access-control-expose-headers"]).toContain("Stream-Next-Offset");
+  });
+});
+
+/** A request with headers of its own, under a name of the server if none is given. */
+type Ask = (
+  method: string,
+  path: string,
+  headers: Record<string, string>,
+  authority?: string,
+) => Promise<{ readonly status: number; readonly allowed: string | undefined }>;
+
+async function askOverHttp2(): Promise<Ask> {
+  const stage = openTlsStage();
+  const server = await stage.start();
+  const session = connect(server.url, { ca: stage.authority.cert });
+  closing.push(
+    () => session.destroy(),
+    () => stage.close(),
+  );
+  return (method, path, headers, authority) =>
+    new Promise((resolve, reject) => {
+      const name = authority === undefined ? {} : { ":authority": authority };
+      const head = { ":method": method, ":path": path, ...name, ...headers };
+      const stream = session.request(head, { endStream: true });
+      stream.on("response", (answer) => {
+        const allowed = answer["access-control-allow-origin"];
+        resolve({ status: Number(answer[":status"]), allowed });
+        stream.close();
+      });
+      stream.on("error", reject);
+    });
+}
+
+function askOnFetch(): Ask {
+  const server = createFetchServer({ store: "memory", address: "127.0.0.1" });
+  closing.push(() => server.stop());
+  return async (method, path, headers, authority = "127.0.0.1:4437") => {
+    const answer = await server.fetch(
+      new Request(`http://${authority}${path}`, { method, headers }),
+    );
+    await answer.body?.cancel();
+    const allowed = answer.headers.get("access-control-allow-origin") ?? undefined;
+    return { status: answer.status, allowed };
+  };
+}
+
+describe.each([
+  ["over HTTP/2", await askOverHttp2()],
+  ["on fetch", askOnFetch()],
+] as const)("%s", (_name, ask) => {
+  test("G37 a foreign page, and a page under another name, reach no path", async () => {
+    expect((await ask("PUT", "/v1/stream/orders", TEXT)).status).toBe(201);
+    for (const [method, path] of TARGETS) {
+      const foreign = await ask(method, path, { ...TEXT, origin: FOREIGN });
+      expect([method, path, foreign]).toEqual([method, path, { status: 403, allowed: undefined }]);
+      const named = await ask(method, path, TEXT, "evil.example");
+      expect([method, path, named.status]).toEqual([method, path, 421]);
+    }
+    const asked = { origin: FOREIGN, "access-control-request-method": "DELETE" };
+    expect(await ask("OPTIONS", "/v1/stream/orders", asked)).toEqual({
+      status: 204,
+      allowed: undefined,
+    });
+    expect((await ask("OPTIONS", "/v1/stream/orders", {}, "evil.example")).status).toBe(421);
+    expect((await ask("HEAD", "/v1/stream/orders", {})).status).toBe(200);
+    expect((await ask("HEAD", "/v1/stream/new", {})).status).toBe(404);
+    const own = await ask("GET", "/v1/stream/orders", { origin: "http://localhost:3000" });
+    expect(own).toEqual({ status: 200, allowed: "http://localhost:3000" });
   });
 });
 
