@@ -15,6 +15,17 @@ const IN_PAGES = "the store of an object > keeps the contract of stores, in page
 
 export const objectFaults: readonly Fault[] = [
   {
+    name: "objects: a reader gets events after its credential is over",
+    guarantee: "G72",
+    file: SOCKET,
+    find: "if (this.#clock.nowMs() >= this.#endsAtMs) {",
+    replace: "if (this.#clock.nowMs() >= Infinity) {",
+    caughtBy: {
+      file: "test/workers/access.test.ts",
+      test: "access in objects > G72 a reader that holds the socket of its object itself gets nothing when its credential is over",
+    },
+  },
+  {
     name: "objects: a failed commit leaves its rows",
     guarantee: "G70",
     file: STORE,

@@ -79,6 +79,17 @@ export const tokenFaults: readonly Fault[] = [
     },
   },
   {
+    name: "tokens: keys that were not read for long count without a look",
+    guarantee: "G45",
+    file: "src/streams/access/jwks-keeper.ts",
+    find: "if (lateMs < refreshMs || this.#attempt === undefined) return undefined;",
+    replace: "if (lateMs < Infinity || this.#attempt === undefined) return undefined;",
+    caughtBy: {
+      file: KEYS_TEST,
+      test: "a key set > G45 that nobody has asked for in long is read before a token counts, and no timer waits meanwhile",
+    },
+  },
+  {
     name: "tokens: strangers make the server call the provider",
     guarantee: "G45",
     file: "src/streams/access/jwks-keeper.ts",

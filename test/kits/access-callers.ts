@@ -20,6 +20,7 @@ import {
   type SignUrlOptions,
   signedUrlAuthorize,
   signUrl,
+  type UrlKey,
 } from "../../src/streams/access/signed-url.ts";
 import { keySet, makeKey, makeToken } from "./tokens.ts";
 
@@ -85,8 +86,8 @@ export function expectedOf(sample: Sample, caller: Caller): Expected {
 
 export interface Door {
   readonly callers: readonly Caller[];
-  /** The target with the credential of a caller that signs URLs. */
-  sign(caller: Caller, target: string): Promise<string>;
+  /** The target with the credential of a caller that signs URLs. It ends in an hour, if it is not said otherwise. */
+  sign(caller: Caller, target: string, endsAtMs?: number): Promise<string>;
   readonly authorize: Authorize;
   /** Values of `Authorization`: of one that may do everything, of an unknown key, and of one that will be revoked. */
   readonly owner: string;
@@ -94,7 +95,20 @@ export interface Door {
   readonly revoked: string;
   /** From now on the key of the caller `revoked` is refused. */
   revoke(): void;
+  /** What another process needs to know the same callers, but for those with certificates. */
+  settings(): DoorSettings;
   close(): void;
+}
+
+export interface DoorSettings {
+  readonly keys: readonly (Omit<ApiKey, "digest"> & {
+    readonly id: string;
+    readonly sha256: string;
+  })[];
+  readonly jwks: string;
+  readonly issuer: string;
+  readonly audience: string;
+  readonly urlKey: UrlKey;
 }
 
 const ISSUER = "https://login.example.com/";
@@ -245,7 +259,7 @@ export function openDoor(nowS: number): Door {
   ];
   return {
     callers,
-    sign: (caller, target) => signTarget(caller, target, urlKey, nowS),
+    sign: (caller, target, endsAtMs) => signTarget(caller, target, urlKey, nowS, endsAtMs),
     authorize: anyOf(byKey, byToken, signedUrlAuthorize({ keys: [urlKey] })),
     owner,
     stranger,
@@ -255,6 +269,15 @@ export function openDoor(nowS: number): Door {
         if (kept.identity.name === "revoked") keys.set(id, { ...kept, isRevoked: true });
       }
     },
+    settings: () => ({
+      keys: Array.from(keys, ([id, { digest, ...rest }]) => {
+        return { id, sha256: Buffer.from(digest).toString("hex"), ...rest };
+      }),
+      jwks: keySet(key),
+      issuer: ISSUER,
+      audience: AUDIENCE,
+      urlKey,
+    }),
     close: () => {
       ending.abort();
     },
@@ -267,6 +290,7 @@ async function signTarget(
   target: string,
   key: SignUrlOptions["key"],
   nowS: number,
+  endsAtMs = (nowS + 3600) * 1000,
 ): Promise<string> {
   if (signs === undefined) return target;
   const isStream = target.startsWith(`${HOME}/`);
@@ -274,7 +298,7 @@ async function signTarget(
   const signed = await signUrl(isStream ? target : HOME, {
     key,
     action: signs,
-    expiresAtMs: (nowS + (isOver ? -60 : 3600)) * 1000,
+    expiresAtMs: isOver ? (nowS - 60) * 1000 : endsAtMs,
     // The past, for a URL that was good then.
     ...(isOver ? { clock: { ...systemClock, nowMs: () => (nowS - 120) * 1000 } } : {}),
   });

@@ -45,7 +45,7 @@ interface Stage {
   readonly clock: VirtualClock;
   readonly authorize: Authorize;
   readonly notes: readonly string[];
-  /** Lets the time of the next refresh come, and waits until it has had its effect. */
+  /** Lets the time of the next refresh and a request come, and waits until it has had its effect. */
   readonly refresh: (note: RegExp | undefined, afterMs?: number) => Promise<void>;
 }
 
@@ -80,6 +80,7 @@ async function setUp(
   const refresh: Stage["refresh"] = async (note, afterMs = REFRESH_MS) => {
     const [before, calls] = [notes.length, provider.calls];
     clock.advance(afterMs);
+    void authorize(bearing(tokenOf(one)));
     if (note === undefined) await vi.waitFor(() => expect(provider.calls).toBe(calls + 1), WAIT_MS);
     else await vi.waitFor(() => expect(notes.slice(before).join("\n")).toMatch(note), WAIT_MS);
   };
@@ -331,6 +332,7 @@ describe("a key set", () => {
     expect(await outcome(authorize, tokenOf(one))).toBe("worker");
     const later = async (): Promise<void> => {
       clock.advance(1000);
+      void authorize(bearing(tokenOf(one)));
       await new Promise((resolve) => setImmediate(resolve));
     };
     text = "";
@@ -341,6 +343,39 @@ describe("a key set", () => {
     await later();
     expect(await outcome(authorize, tokenOf(two))).toBe("worker");
     expect(await outcome(authorize, tokenOf(one))).toBe("invalid");
+  });
+
+  test("G45 that nobody has asked for in long is read before a token counts, and no timer waits meanwhile", async () => {
+    const { provider, clock, authorize } = await setUp(keySet(one));
+    expect(await outcome(authorize, tokenOf(one))).toBe("worker");
+    expect(clock.pending).toBe(0);
+    serving(provider)(two);
+    clock.advance(2 * REFRESH_MS);
+    expect(provider.calls).toBe(1);
+    expect(await outcome(authorize, tokenOf(one))).toBe("invalid");
+    expect(await outcome(authorize, tokenOf(two))).toBe("worker");
+    expect(clock.pending).toBe(0);
+  });
+
+  test("that nobody has asked for in long, and that hangs now: its keys go on after a second", async () => {
+    const { provider, clock, authorize } = await setUp(keySet(one));
+    expect(await outcome(authorize, tokenOf(one))).toBe("worker");
+    provider.answer = () => undefined;
+    clock.advance(2 * REFRESH_MS);
+    const waiting = outcome(authorize, tokenOf(one));
+    await vi.waitFor(() => expect(clock.pending).toBe(2), WAIT_MS);
+    clock.advance(LIMITS.jwksWaitMs);
+    expect(await waiting).toBe("worker");
+  });
+
+  test("is not asked for by credentials of another kind", async () => {
+    const { provider, clock, authorize } = await setUp(keySet(one));
+    expect(await outcome(authorize, tokenOf(one))).toBe("worker");
+    clock.advance(10 * REFRESH_MS);
+    for (const credential of ["hpx_key", "opaque"]) {
+      expect(authorize(bearing(credential))).toMatchObject({ refused: "missing" });
+    }
+    expect(provider.calls).toBe(1);
   });
 
   test("is not read any more when the signal has aborted", async () => {

@@ -3,6 +3,8 @@
  *
  *   - it is read again once in a while, and when a token names a key that is not in it, but then not more often than the cool-down
  *     allows: strangers can invent names of keys;
+ *   - requests make it read: an idle server has no timer for it, which would keep a Durable Object awake. The request that finds it due
+ *     does not wait. One that finds it long overdue does, so that a key which was taken back meanwhile lets nobody in;
  *   - while it cannot be read, the last one goes on, and it is tried again after pauses that double;
  *   - a request waits for it only a short time, and a read has a time limit.
  */
@@ -31,7 +33,8 @@ export class KeyKeeper {
   readonly #options: KeeperOptions;
   #keys: KeySet | undefined;
   #attempt: Promise<void> | undefined;
-  #cancelNext = (): void => {};
+  /** When it is to be read again, on the steady clock. It is being read for the first time: never. */
+  #dueAtMs = Infinity;
   #failures = 0;
   #askedAtMs = -Infinity;
   #lastNote = "";
@@ -39,7 +42,6 @@ export class KeyKeeper {
   constructor(read: ReadKeySet, options: KeeperOptions) {
     this.#read = read;
     this.#options = options;
-    options.signal?.addEventListener("abort", () => this.#cancelNext(), { once: true });
     this.#begin();
   }
 
@@ -51,6 +53,16 @@ export class KeyKeeper {
   /** The last try has failed, so that there may be newer keys. */
   get isBehind(): boolean {
     return this.#failures > 0;
+  }
+
+  /** For each request with a token: reads the set again if it is due. The promise, if any, is to be waited for. */
+  refresh(): Promise<void> | undefined {
+    const { clock, refreshMs } = this.#options;
+    const lateMs = clock.steadyMs() - this.#dueAtMs;
+    if (lateMs < 0) return undefined;
+    this.#begin();
+    if (lateMs < refreshMs || this.#attempt === undefined) return undefined;
+    return within(clock, LIMITS.jwksWaitMs, this.#attempt);
   }
 
   /** For a token whose key is not in the set. Resolves when it is worth to look again; not later than `jwksWaitMs`. */
@@ -66,14 +78,12 @@ export class KeyKeeper {
 
   #begin(): void {
     if (this.#attempt !== undefined || this.#options.signal?.aborted === true) return;
-    this.#cancelNext();
     this.#attempt = this.#try().finally(() => {
       this.#attempt = undefined;
-      if (this.#options.signal?.aborted === true) return;
       const { clock, refreshMs } = this.#options;
       const failedMs = doubledMs(Math.max(1, this.#failures), RETRY);
       const pauseMs = this.#failures === 0 ? refreshMs : Math.min(refreshMs, failedMs);
-      this.#cancelNext = clock.after(pauseMs, () => this.#begin());
+      this.#dueAtMs = clock.steadyMs() + pauseMs;
     });
   }
 

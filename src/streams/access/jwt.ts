@@ -91,8 +91,8 @@ const SHAPE = /^[\w-]*\.[\w-]*\.[\w-]*$/;
 const HEADER_DEPTH_MAX = 8;
 
 /**
- * Authorizes clients by tokens (JWT) of an identity provider. Reads the provider's keys in the background; until the first ones
- * have come, tokens are refused as `unavailable`.
+ * Authorizes clients by tokens (JWT) of an identity provider. Reads the provider's keys in the background, now and when requests come
+ * later; until the first ones have come, tokens are refused as `unavailable`.
  *
  * ```ts
  * import { jwtAuthorize } from "hapax/server";
@@ -143,6 +143,15 @@ class Verifier {
     const header = credentials.header("authorization");
     if (header === undefined) return MISSING;
     // Before anything else looks at it: nearly every request has a token that was verified before.
+    if (!this.#remembered.has(header)) {
+      const token = tokenOf(header);
+      if (typeof token !== "string") return token;
+    }
+    const reading = this.#keeper.refresh();
+    return reading === undefined ? this.#judge(header) : reading.then(() => this.#judge(header));
+  }
+
+  #judge(header: string): ReturnType<Authorize> {
     const known = this.#recall(header);
     if (known !== undefined) return known;
     const token = tokenOf(header);

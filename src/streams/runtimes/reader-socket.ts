@@ -4,7 +4,9 @@
  *
  *   - what the socket knows of the reader is written in the step in which the bytes are sent, so a reader that goes on after a sleep
  *     misses nothing and gets nothing twice;
- *   - the Worker says how many bytes have been taken; beyond that an object sends a bounded number.
+ *   - the Worker says how many bytes have been taken; beyond that an object sends a bounded number;
+ *   - the socket knows when its reader must end. The Worker ends it then, and the object sends nothing later, so that a credential that
+ *     is over shows nothing to a client that holds the socket itself.
  */
 
 import type { Clock } from "../../base/clock.ts";
@@ -26,7 +28,12 @@ interface Attachment extends BridgedPlace {
   readonly hapax: "reader";
   /** Bytes that were sent on this socket. */
   readonly sent: number;
+  /** Nothing is sent from then on. Unix time. */
+  readonly endsAtMs: number;
 }
+
+/** What is left of a reader after a sleep. */
+export type KeptReader = Pick<Attachment, "sent" | "endsAtMs">;
 
 export class ReaderSocket implements LiveSink {
   readonly bridge: ReaderBridge;
@@ -35,22 +42,35 @@ export class ReaderSocket implements LiveSink {
   readonly #clock: Clock;
   #sent: number;
   #taken: number;
+  #endsAtMs: number;
   #isClosed = false;
   readonly #drains: (() => void)[] = [];
   readonly #closes: (() => void)[] = [];
 
-  constructor(socket: ObjectSocket, clock: Clock, sent = 0) {
+  constructor(
+    socket: ObjectSocket,
+    clock: Clock,
+    { sent, endsAtMs }: KeptReader = { sent: 0, endsAtMs: Infinity },
+  ) {
     this.#socket = socket;
     this.#clock = clock;
     this.#sent = sent;
     this.#taken = sent;
+    this.#endsAtMs = endsAtMs;
     this.bridge = {
       lives: (lifeMs) => {
         this.lifeMs = lifeMs;
+        // After a sleep the identity is not known, and the earlier end counts.
+        this.#endsAtMs = Math.min(this.#endsAtMs, clock.nowMs() + lifeMs);
       },
       moved: (place) => {
         if (this.#isClosed) return;
-        const attachment: Attachment = { hapax: "reader", ...place, sent: this.#sent };
+        const attachment: Attachment = {
+          hapax: "reader",
+          ...place,
+          sent: this.#sent,
+          endsAtMs: this.#endsAtMs,
+        };
         socket.serializeAttachment(attachment);
       },
     };
@@ -63,6 +83,10 @@ export class ReaderSocket implements LiveSink {
   }
 
   write(bytes: Uint8Array): void {
+    if (this.#clock.nowMs() >= this.#endsAtMs) {
+      this.end();
+      return;
+    }
     for (let at = 0; at < bytes.length && !this.#isClosed; at += MESSAGE_BYTES_MAX) {
       const piece = bytes.subarray(at, at + MESSAGE_BYTES_MAX);
       try {
@@ -122,7 +146,7 @@ export class ReaderSocket implements LiveSink {
 }
 
 /** What a socket has kept of its reader. Undefined: it is no reader of ours, or has not begun. */
-export function readerOf(socket: ObjectSocket): (BridgedPlace & { sent: number }) | undefined {
+export function readerOf(socket: ObjectSocket): (BridgedPlace & KeptReader) | undefined {
   const kept = Object(socket.deserializeAttachment()) as Partial<Attachment>;
   // The platform has kept what `moved` gave it.
   return kept.hapax === "reader" ? (kept as Attachment) : undefined;

@@ -9,7 +9,7 @@ import { HEADER } from "../../protocol/headers.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { CONTROL_ROOT, STREAM_ROOT } from "../../protocol/subscription-path.ts";
 import { encodeHeartbeat } from "../../protocol/sse.ts";
-import { problemAnswer } from "../server/problem.ts";
+import { fetchRefusal } from "./fetch-refusal.ts";
 import type { ObjectNamespace, ObjectSocket } from "./object-platform.ts";
 import { SOCKET_CUT, SOCKET_END, TAKEN_BYTES } from "./reader-socket.ts";
 import { BRIDGE_HEADER, LIFE_HEADER } from "./streams-object.ts";
@@ -55,7 +55,7 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
       const name = nameOf(url, options.objectOf);
       if (name === undefined || name === "" || name.length > NAME_CHARS_MAX) {
         const words = "the path belongs to no object: name one with ?object=";
-        return refusal(new HapaxError("invalid_request", words));
+        return fetchRefusal(request, new HapaxError("invalid_request", words));
       }
       const binding = namespace(env);
       // The id is of the same binding, whose type we do not know.
@@ -70,7 +70,7 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
       } catch {
         // It was ended in the middle, or has too much to do. Whether a write was stored is not known: its retry will say.
         const words = "the object of this path gave no answer; send the request again";
-        return refusal(new HapaxError("shutting_down", words));
+        return fetchRefusal(request, new HapaxError("shutting_down", words));
       }
     },
   };
@@ -91,11 +91,6 @@ function bridged({ url, headers: sent }: Request): Request {
   headers.set("Upgrade", "websocket");
   headers.set(BRIDGE_HEADER, "1");
   return new Request(url, { headers });
-}
-
-function refusal(error: HapaxError): Response {
-  const { status, headers, body } = problemAnswer(error);
-  return new Response(body as Uint8Array<ArrayBuffer>, { status, headers: { ...headers } });
 }
 
 /** A live answer whose events come on a WebSocket. */

@@ -6,7 +6,6 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { BodyBudget } from "../server/body-budget.ts";
 import type { LiveAnswer } from "../server/exchange.ts";
 import { faultEntry } from "../server/log-entries.ts";
-import { failureAnswer } from "../server/problem.ts";
 import {
   type DurableObjectStore,
   type DurableObjectStoreOptions,
@@ -15,6 +14,7 @@ import {
 import { createFetchServer, type FetchServer, type FetchServerOptions } from "./fetch.ts";
 import { fetchResponse } from "./fetch-answer.ts";
 import { FetchExchange } from "./fetch-exchange.ts";
+import { fetchRefusal } from "./fetch-refusal.ts";
 import { ObjectClock } from "./object-clock.ts";
 import type { ObjectContext, ObjectSocket } from "./object-platform.ts";
 import { ReaderSocket, readerOf } from "./reader-socket.ts";
@@ -79,10 +79,12 @@ export class StreamsObject implements DurableStreams {
   }
 
   async fetch(request: Request): Promise<Response> {
-    if (this.#open === undefined) return this.#refuse(request);
+    if (this.#open === undefined) return fetchRefusal(request, this.#failure);
     const { server } = this.#open;
     const peer = request.headers.get(PEER_HEADER) ?? "";
-    if (request.headers.has(BRIDGE_HEADER)) return this.#bridge(request, server, peer);
+    // Any client can send the header, and what bridges a reader has no body.
+    const isBridged = request.method === "GET" && request.headers.has(BRIDGE_HEADER);
+    if (isBridged) return this.#bridge(request, server, peer);
     return server.fetch(request, { peer });
   }
 
@@ -133,7 +135,7 @@ export class StreamsObject implements DurableStreams {
 
   #resume(socket: ObjectSocket, { server }: FetchServer): void {
     const place = readerOf(socket);
-    const reader = new ReaderSocket(socket, systemClock, place?.sent);
+    const reader = new ReaderSocket(socket, systemClock, place);
     this.#readers.set(socket, reader);
     if (place === undefined) reader.cut();
     else server.resumeReader(place, reader);
@@ -172,12 +174,6 @@ export class StreamsObject implements DurableStreams {
   #forget(socket: ObjectSocket): void {
     this.#readers.get(socket)?.closed();
     this.#readers.delete(socket);
-  }
-
-  #refuse(request: Request): Response {
-    const { signal } = request;
-    const parts = { clock: systemClock, stallMs: LIMITS.readerStallMs, signal };
-    return fetchResponse(failureAnswer(this.#failure), request.method === "HEAD", parts);
   }
 
   readonly #onFault = (error: unknown): void => {

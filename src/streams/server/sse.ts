@@ -101,7 +101,7 @@ export function resumeReader(parts: ServerParts, place: BridgedPlace, sink: Live
     kind: sseKind(state.contentType),
     hasOffsets: place.hasOffsets,
     peer: undefined,
-    access: UNLIMITED, // Its identity was checked when it came, and its time is kept outside.
+    access: UNLIMITED, // Its identity was checked when it came, and its time is kept by the sink.
     onEnd: () => undefined,
   });
   reader.start(true);
