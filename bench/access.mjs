@@ -4,7 +4,8 @@
  * provider (JWT, RS256). They take turns. The first gets plain requests, twice, and requests with a key or a token that it does not
  * ask for: so it shows apart what it costs to carry the bytes, which no server can save, and what it costs to look at them, which is
  * ours. A round compares turns of the same time; of the ratios of all rounds the median counts. The ratio of the second plain turn
- * is the noise of the machine. The servers share a process because two processes of one program can differ by a fifth; it starts
+ * is the noise of the machine. The default server, which syncs before it answers, is judged; the one in memory shows beside it what the
+ * disk hides. The servers share a process because two processes of one program can differ by a fifth; it starts
  * anew again and again.
  */
 
@@ -120,10 +121,10 @@ function report(kind, contenders, least) {
     const ratio = printRatio("of the same ones, not asked for", contender.rounds, same.rounds);
     if (ratio < least) isMet = false;
   }
-  console.log(
-    `  ${isMet ? "met" : "NOT met"}: at least ${least} of the same requests, not asked for`,
-  );
-  return isMet;
+  const isJudged = kind === STORES.fsync;
+  const verdict = isJudged ? (isMet ? "met" : "NOT met") : "not judged";
+  console.log(`  ${verdict}: at least ${least} of the same requests, not asked for`);
+  return isMet || !isJudged;
 }
 
 /** Prints how the rounds compare with others of the same time. Returns the ratio of the rates. */

@@ -109,16 +109,19 @@ async function startHapax(durability, way = process.env.BENCH_ACCESS, folder = d
 /** For access.mjs, which sends the credential: by an API key of a file, or by a token of a provider. */
 async function authorizeBy(way) {
   if (way === undefined || way === "none") return undefined;
-  if (way === "jwt") {
-    const { jwtAuthorize } = await import("hapax/server");
-    const { BENCH_JWKS: jwks, BENCH_ISSUER: issuer } = process.env;
-    return jwtAuthorize({ jwks: () => Promise.resolve(jwks), issuer, audience: "bench" });
-  }
   const { openKeys } = await import("../dist/streams/runtimes/node-keys.js");
   const ignore = () => undefined;
   const path = process.env.BENCH_TOKENS_FILE;
   const listeners = { onAudit: ignore, onNote: ignore, onFault: ignore };
-  return (await openKeys({ path, mustExist: true, ...listeners })).authorize;
+  const { authorize: byKey } = await openKeys({ path, mustExist: true, ...listeners });
+  const { anyOf, jwtAuthorize } = await import("hapax/server");
+  if (way === "key") return anyOf(byKey);
+  const { BENCH_JWKS: jwks, BENCH_ISSUER: issuer } = process.env;
+  // As `hapax serve` has it: a token comes to the keys of the file first.
+  return anyOf(
+    byKey,
+    jwtAuthorize({ jwks: () => Promise.resolve(jwks), issuer, audience: "bench" }),
+  );
 }
 
 async function startReference(dataDir) {

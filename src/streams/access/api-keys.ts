@@ -72,6 +72,7 @@ export function apiKeyAuthorize(source: ApiKeySource, parts: KeyParts): Authoriz
       const bound = certificate === undefined ? undefined : source.findByCertificate(certificate);
       return bound === undefined ? MISSING : answerFor(bound);
     }
+    if (hasOtherToken(header)) return MISSING;
     const token = parseBearer(header);
     if (token === undefined || !token.startsWith(API_KEY_PREFIX)) return MISSING;
     const sent = parseApiKey(token);
@@ -95,10 +96,13 @@ export function serverTokenAuthorize(
   const identity = fullIdentity(SERVER_TOKEN_NAME);
   const wanted = digest(utf8Of(token));
   const verified = new Verified<Identity>();
+  const hasDot = token.includes(".");
   return markOwn((credentials) => {
     const header = credentials.header("authorization") ?? "";
     const known = verified.get(header);
     if (known !== undefined) return known;
+    // A token of a provider has dots, and is sent with every request. That ours has none is no secret; all else is compared as a digest.
+    if (!hasDot && header.includes(".")) return MISSING;
     const given = parseBearer(header);
     if (given === undefined) return MISSING;
     return after(wanted, (right) =>
@@ -109,6 +113,14 @@ export function serverTokenAuthorize(
       }),
     );
   });
+}
+
+const BEARER = "Bearer ";
+
+/** A token of a provider has hundreds of characters, so it is passed on before it is parsed. Only the usual spelling is known here. */
+function hasOtherToken(header: string): boolean {
+  if (!header.startsWith(BEARER) || header[BEARER.length] === " ") return false;
+  return !header.startsWith(API_KEY_PREFIX, BEARER.length);
 }
 
 const VERIFIED_MAX = 10_000;

@@ -23,6 +23,9 @@ test.each([
   [{}, "identity.name is missing"],
   [{ ...GOOD, name: "" }, "identity.name is not a text"],
   [{ ...GOOD, name: 7 }, "identity.name is not a text"],
+  // It would be the name `x` of the namespace `/v1/stream/acme`, with the quotas and the audit of that one.
+  [{ ...GOOD, name: "/v1/stream/acme\u0000x" }, "identity.name is not a text"],
+  [{ ...GOOD, name: "a\nb" }, "identity.name is not a text"],
   [{ ...GOOD, grants: {} }, "identity.grants is not a list"],
   [{ ...GOOD, grants: undefined }, "identity.grants is not a list"],
   [{ ...GOOD, grants: [null] }, "identity.grants[0] is not an object"],

@@ -15,6 +15,8 @@ export type MemberCheck = (value: unknown, at: string, problem: Problem) => void
 const NAME_CHARS_MAX = 256;
 const NAMESPACE_CHARS_MAX = 256;
 const LIST_MAX = 1000;
+/** Names stand in logs and metrics, and beside namespaces with a NUL between them. */
+const PLAIN_NAME = /^[^\p{Cc}\p{Cs}]+$/u;
 
 const GRANT: Readonly<Record<keyof Grant, MemberCheck>> = {
   actions: (value, at, problem) => {
@@ -47,7 +49,11 @@ const COUNTS: Readonly<Record<keyof Quotas, MemberCheck>> = {
 
 const IDENTITY: Readonly<Record<keyof Identity, MemberCheck>> = {
   name: (value, at, problem) => {
-    if (!isName(value)) problem(`${at} is not a text of 1 to ${NAME_CHARS_MAX} characters`);
+    if (!isName(value) || !PLAIN_NAME.test(value)) {
+      problem(
+        `${at} is not a text of 1 to ${NAME_CHARS_MAX} characters without control characters`,
+      );
+    }
   },
   grants: checkGrants,
   namespace: checkNamespace,

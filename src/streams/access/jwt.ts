@@ -129,6 +129,8 @@ class Verifier {
   /** By the whole header, so that it is found without being parsed. */
   readonly #remembered = new Map<string, Remembered>();
   #rememberedChars = 0;
+  /** When it was last asked whether the keys are to be read again. */
+  #lookedAtMs = -Infinity;
   /** Tokens that are being verified: many requests with one new token are one verification. */
   readonly #pending = new Map<string, Promise<Identity | IdentityRefusal>>();
   /** What the library has made of a key. */
@@ -143,16 +145,27 @@ class Verifier {
     const header = credentials.header("authorization");
     if (header === undefined) return MISSING;
     // Before anything else looks at it: nearly every request has a token that was verified before.
-    if (!this.#remembered.has(header)) {
+    const known = this.#remembered.get(header);
+    if (known === undefined) {
       const token = tokenOf(header);
       if (typeof token !== "string") return token;
     }
-    const reading = this.#keeper.refresh();
-    return reading === undefined ? this.#judge(header) : reading.then(() => this.#judge(header));
+    const nowMs = this.#options.clock.nowMs();
+    // Once in a millisecond is often enough.
+    if (nowMs !== this.#lookedAtMs) {
+      const reading = this.#keeper.refresh();
+      if (reading !== undefined) return reading.then(() => this.#judge(header));
+      this.#lookedAtMs = nowMs;
+    }
+    return this.#judge(header, known, nowMs);
   }
 
-  #judge(header: string): ReturnType<Authorize> {
-    const known = this.#recall(header);
+  #judge(
+    header: string,
+    remembered = this.#remembered.get(header),
+    nowMs = this.#options.clock.nowMs(),
+  ): ReturnType<Authorize> {
+    const known = this.#recall(header, remembered, nowMs);
     if (known !== undefined) return known;
     const token = tokenOf(header);
     if (typeof token !== "string") return token;
@@ -165,10 +178,13 @@ class Verifier {
   }
 
   /** Undefined: the token is to be verified, now or again. */
-  #recall(header: string): Identity | IdentityRefusal | undefined {
-    const known = this.#remembered.get(header);
+  #recall(
+    header: string,
+    known: Remembered | undefined,
+    nowMs: number,
+  ): Identity | IdentityRefusal | undefined {
     if (known === undefined) return undefined;
-    const isOver = this.#options.clock.nowMs() >= known.expiresAtMs;
+    const isOver = nowMs >= known.expiresAtMs;
     const hasKey = this.#keeper.keys?.holds(known.key) === true;
     if (!isOver && hasKey) return known.identity;
     this.#forget(header);
