@@ -117,7 +117,7 @@ async function authorizeBy(way) {
   const { anyOf, jwtAuthorize } = await import("hapax/server");
   if (way === "key") return anyOf(byKey);
   const { BENCH_JWKS: jwks, BENCH_ISSUER: issuer } = process.env;
-  // As `hapax serve` has it: a token comes to the keys of the file first.
+  // As `hapax serve` has it: the keys of the file see a token first.
   return anyOf(
     byKey,
     jwtAuthorize({ jwks: () => Promise.resolve(jwks), issuer, audience: "bench" }),

@@ -79,9 +79,8 @@ export const objectFaults: readonly Fault[] = [
     name: "objects: a reader's place is not kept",
     guarantee: "G72",
     file: SOCKET,
-    find: '        const attachment: Attachment = { hapax: "reader", ...place, sent: this.#sent };',
-    replace:
-      '        const attachment: Attachment = { hapax: "reader", ...place, offset: 0, sent: this.#sent };',
+    find: "          ...place,\n          sent: this.#sent,",
+    replace: "          ...place,\n          offset: 0,\n          sent: this.#sent,",
     caughtBy: {
       file: TEST,
       test: "streams in objects > G72 an object sleeps while a reader stays, and the reader goes on where it was",

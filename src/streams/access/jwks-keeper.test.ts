@@ -345,7 +345,7 @@ describe("a key set", () => {
     expect(await outcome(authorize, tokenOf(one))).toBe("invalid");
   });
 
-  test("G45 that nobody has asked for in long is read before a token counts, and no timer waits meanwhile", async () => {
+  test("G45 that no request has asked for in long is read before a token counts, and no timer waits meanwhile", async () => {
     const { provider, clock, authorize } = await setUp(keySet(one));
     expect(await outcome(authorize, tokenOf(one))).toBe("worker");
     expect(clock.pending).toBe(0);
@@ -357,7 +357,7 @@ describe("a key set", () => {
     expect(clock.pending).toBe(0);
   });
 
-  test("that nobody has asked for in long, and that hangs now: its keys go on after a second", async () => {
+  test("that no request has asked for in long, and that hangs now: its keys go on after a second", async () => {
     const { provider, clock, authorize } = await setUp(keySet(one));
     expect(await outcome(authorize, tokenOf(one))).toBe("worker");
     provider.answer = () => undefined;

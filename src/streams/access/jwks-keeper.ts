@@ -4,7 +4,7 @@
  *   - it is read again once in a while, and when a token names a key that is not in it, but then not more often than the cool-down
  *     allows: strangers can invent names of keys;
  *   - requests make it read: an idle server has no timer for it, which would keep a Durable Object awake. The request that finds it due
- *     does not wait. One that finds it long overdue does, so that a key which was taken back meanwhile lets nobody in;
+ *     does not wait. One that finds it long overdue does, so that a key which was taken back meanwhile lets no one in;
  *   - while it cannot be read, the last one goes on, and it is tried again after pauses that double;
  *   - a request waits for it only a short time, and a read has a time limit.
  */

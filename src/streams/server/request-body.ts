@@ -1,5 +1,5 @@
 /**
- * Reads the body of a request. A body may take minutes, and the caller's credential may end meanwhile: so whoever sent it is looked at
+ * Reads the body of a request. A body may take minutes, and the caller's credential may end meanwhile: so the sender is looked at
  * again before the handler goes on. Every handler reads its body here.
  */
 
