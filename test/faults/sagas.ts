@@ -11,6 +11,7 @@ const RULES_TEST = "src/toolkit/rules/saga.test.ts";
 const TEST = "test/saga/saga.test.ts";
 const DEFINITIONS = "test/saga/definitions.test.ts";
 const DATABASES = "test/saga/databases.test.ts";
+const LIMITS = "test/saga/limits.test.ts";
 const LOST_ANSWERS = "test/saga/lost-answers.test.ts";
 
 export const sagaFaults: readonly Fault[] = [
@@ -270,6 +271,61 @@ export const sagaFaults: readonly Fault[] = [
     caughtBy: {
       file: "src/toolkit/rules/saga-migration.test.ts",
       test: "forgets what a step may have left behind only if the migration says so",
+    },
+  },
+  {
+    name: "a signal is taken by the newest steps, and not by those of its saga",
+    guarantee: "G53",
+    file: SAGAS,
+    find: `const wait = own === undefined ? newest[0] : waitIn(own);`,
+    replace: `const wait = newest[0] ?? (own && waitIn(own));`,
+    caughtBy: {
+      file: DEFINITIONS,
+      test: "SA8 a signal is taken by the steps that its saga was started with",
+    },
+  },
+  {
+    name: "a result takes the room that a saga needs to go on",
+    guarantee: "G53",
+    file: "src/toolkit/saga/record.ts",
+    find: `  if (bringsValue) requireRoom(json, SAGA_BYTES_MAX);`,
+    replace: `  if (bringsValue) requireRoom(json, SAGA_BYTES_MAX + SAGA_ROOM_BYTES);`,
+    caughtBy: {
+      file: LIMITS,
+      test: "SA6 undoes a result that does not fit as unknown, and refuses a signal that does not",
+    },
+  },
+  {
+    name: "a saga without room cannot be written",
+    guarantee: "G53",
+    file: "src/toolkit/saga/record.ts",
+    find: `  const most = SAGA_BYTES_MAX + SAGA_ROOM_BYTES;`,
+    replace: `  const most = SAGA_BYTES_MAX + 0 * SAGA_ROOM_BYTES;`,
+    caughtBy: {
+      file: LIMITS,
+      test: "SA6 has room for what happens to it: a result that just fits keeps no step from going on",
+    },
+  },
+  {
+    name: "a question that ends its processes is asked without end",
+    guarantee: "G53",
+    file: "src/toolkit/rules/saga-events.ts",
+    find: `return { ...before, asksLost: (before.asksLost ?? 0) + 1 };`,
+    replace: `return before;`,
+    caughtBy: {
+      file: LIMITS,
+      test: "SA6 a probe that ends its process each time is stuck after deadlineMs",
+    },
+  },
+  {
+    name: "an outcome is given up unasked after a long outage",
+    guarantee: "G53",
+    file: RULES,
+    find: `const isAsked = asks > 0 || asksLost > ASKS_LOST_MAX;`,
+    replace: `const isAsked = asks > 0 || asksLost > 0 * ASKS_LOST_MAX;`,
+    caughtBy: {
+      file: LIMITS,
+      test: "SA6 an outcome that is unknown for longer than deadlineMs is asked for once more after a long outage",
     },
   },
   {

@@ -167,6 +167,29 @@ describe("a definition that changed", () => {
     expect(log).toEqual(["reserve", "charge", "label", "send"]);
   });
 
+  test("SA8 a signal is taken by the steps that its saga was started with", async () => {
+    const { ledger, options } = stage();
+    const old = defineSaga<string>("mail")
+      .signal("read", { parse: (payload) => ({ by: String(payload) }) })
+      .call("tell", { run: ({ results }) => results.read?.by });
+    const next = defineSaga<string>("mail", { version: 2 })
+      .signal("read", { parse: (payload) => ({ readers: [String(payload)] }) })
+      .call("tell", { run: ({ results }) => results.read?.readers })
+      .signal("answered");
+    const sagas = createSagas(ledger, [next, old], options);
+    await sagas.start(old, ID, "");
+    await sagas.start(next, { ...ID, key: "new" }, "");
+    await flush();
+    await expect(sagas.signal(REF, "answered")).rejects.toMatchObject({ code: "invalid_request" });
+    await sagas.signal(REF, "read", "ann");
+    await sagas.signal({ ...REF, key: "new" }, "read", "ann");
+    await sagas.runDue();
+    expect((await sagas.start(old, ID, "")).results).toMatchObject({ tell: "ann" });
+    expect((await sagas.start(next, { ...ID, key: "new" }, "")).results).toMatchObject({
+      tell: ["ann"],
+    });
+  });
+
   test("a migrate that is no function is refused", () => {
     expect(() => defineSaga("a", { migrate: 1 as never })).toThrow(
       expect.objectContaining({ code: "invalid_options" }),

@@ -56,6 +56,7 @@ function decideRetry(progress: SagaProgress, act: SagaAct, nowMs: number): SagaA
     state: at.state === "failed" ? "open" : at.state,
     attempts: 0,
     asks: 0,
+    asksLost: undefined,
     // The time in which its outcome has to be found out begins anew.
     sinceMs: nowMs,
     dueMs: undefined,

@@ -44,7 +44,10 @@ export type SagaEvent =
       readonly isFinal: boolean;
       readonly pauseMs: number;
     }
-  /** A claim was lost while this `tx` step, or its undo, was next: it may be what ends its processes. */
+  /**
+   * A claim was lost while this `tx` step, or its undo, was next, or while its outcome was to be asked for: it may be what
+   * ends its processes.
+   */
   | { readonly kind: "lost"; readonly step: string };
 
 /** An event that cannot have happened to this saga. Writing it again does not help. */
@@ -134,6 +137,7 @@ function stepAfter(
       };
     }
     case "lost": {
+      if (before.isUnknown) return { ...before, asksLost: (before.asksLost ?? 0) + 1 };
       if (before.state === "open") return { ...before, attempts: before.attempts + 1 };
       const attempts = before.state === "undoing" ? before.attempts + 1 : 1;
       return { ...before, state: "undoing", attempts };
@@ -192,7 +196,7 @@ function afterAnswer(
   nowMs: number,
 ): SagaStepProgress {
   if (answer === "unknown") return { ...before, asks: before.asks + 1, dueMs: nowMs + pauseMs };
-  const known = { ...before, isUnknown: false, asks: 0, dueMs: undefined };
+  const known = { ...before, isUnknown: false, asks: 0, asksLost: undefined, dueMs: undefined };
   if (before.state === "undoing")
     // What its undo was to take away is still there, or gone.
     return answer === "done" ? known : { ...known, state: "undone", failure: undefined };

@@ -54,6 +54,8 @@ export interface SagaStepProgress {
   readonly dueMs?: number | undefined;
   /** How often the other side was asked and did not know. */
   readonly asks: number;
+  /** How often a process has ended while it was to ask. */
+  readonly asksLost?: number | undefined;
   /** What the step has left behind. `unknown`: perhaps something, and no result. */
   readonly outcome: "none" | "done" | "unknown";
   /** The result as JSON; undefined if it is undefined. */

@@ -42,6 +42,9 @@ import {
   type SagaStuck,
 } from "./saga-plan.ts";
 
+/** Processes end for many reasons. After so many that were to ask it is the question. */
+const ASKS_LOST_MAX = 3;
+
 /** Something to do for a step. `ask`: find out the outcome of what was begun. */
 export interface SagaTask {
   readonly step: string;
@@ -241,10 +244,12 @@ function taskOf({ name, kind }: SagaStepPlan, at: SagaStepProgress | undefined):
 function isUnknownTooLong(
   { deadlineMs }: SagaPlan,
   { kind }: SagaStepPlan,
-  { isUnknown, asks, sinceMs }: SagaStepProgress,
+  { isUnknown, asks, asksLost = 0, sinceMs }: SagaStepProgress,
   nowMs: number,
 ): boolean {
-  return kind === "probe" && isUnknown && asks > 0 && nowMs - sinceMs >= deadlineMs;
+  // It is asked for at least once, also after a long outage.
+  const isAsked = asks > 0 || asksLost > ASKS_LOST_MAX;
+  return kind === "probe" && isUnknown && isAsked && nowMs - sinceMs >= deadlineMs;
 }
 
 function unknownTooLong({ name }: SagaStepPlan): SagaStuck {

@@ -273,7 +273,13 @@ async function ask<Tx>(held: HeldSaga<Tx>, step: string, direction: Direction): 
   }
   if (direction === "undo") await failpoint("saga.undo.asked");
   else await failpoint("saga.asked");
-  await held.record([event]);
+  try {
+    await held.record([event]);
+  } catch (error) {
+    if (!isHapaxError(error, "invalid_request")) throw error;
+    // There is no room for what it has found: as if it had found nothing.
+    await held.record([{ kind: "asked", step, answer: "unknown", pauseMs }]);
+  }
 }
 
 async function fail<Tx>(

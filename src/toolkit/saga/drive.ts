@@ -3,7 +3,8 @@
  *
  *   - SA8: a saga goes on only with a definition of its own outline, or a newer one that migrates it; one that is not here is
  *     left to a process that has it;
- *   - a process that ends while a `tx` step is next counts as an attempt of that step: it may be what ends it.
+ *   - a process that ends while a `tx` step is next counts as an attempt of that step, and one that was to ask for an outcome
+ *     as a question that was lost: it may be what ends it.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -30,6 +31,14 @@ export function definitionFor<Tx>(
   outline: string,
 ): SagaDefinition<Tx> | undefined {
   return definitions.get(saga)?.find((one) => one.outline === outline);
+}
+
+/** The definitions of a name, the newest version first. */
+export function newestFirst<Tx>(
+  definitions: SagaDefinitions<Tx>,
+  saga: string,
+): readonly SagaDefinition<Tx>[] {
+  return (definitions.get(saga) ?? []).toSorted((one, other) => other.version - one.version);
 }
 
 /** Drives a saga until it ends, is stuck, waits, or is wanted no more. Throws if it is lost, or the database is away. */
@@ -118,7 +127,7 @@ export function firstWrite(progress: SagaProgress, fingerprint: string): EntryWr
     leaseMs: 0,
     keepMs: undefined,
     fingerprint: { value: fingerprint },
-    data: { value: encodeSaga(progress) },
+    data: { value: encodeSaga(progress, true) },
   };
 }
 
@@ -170,17 +179,20 @@ export async function takeSaga<Tx>(
   return held;
 }
 
-/** Another process held it and is gone. A `tx` step leaves no intent behind: the loss itself is counted. */
+/** Another process held it and is gone. A `tx` step and a question leave no intent behind: the loss itself is counted. */
 function afterLoss(plan: SagaPlan, found: SagaProgress, nowMs: number): SagaProgress {
   const { progress, next } = decideNext(plan, found, nowMs);
   const tasks = next.kind === "run" ? next.tasks : next.kind === "undo" ? [next.task] : [];
   const steps = plan.stages.flatMap((stage) => stage.steps);
-  const lost = tasks.find(({ step, mode }) => {
+  const tx = tasks.find(({ step, mode }) => {
     const kind = steps.find(({ name }) => name === step)?.kind;
     return mode === "run" && kind === "tx";
   });
-  if (lost === undefined) return progress;
-  return applySagaEvent(plan, progress, { kind: "lost", step: lost.step }, nowMs);
+  const asks = tasks.filter(({ mode }) => mode === "ask");
+  return [...asks, ...(tx === undefined ? [] : [tx])].reduce(
+    (before, { step }) => applySagaEvent(plan, before, { kind: "lost", step }, nowMs),
+    progress,
+  );
 }
 
 /** The definition that a saga goes on with, or why it does not. `why` undefined: this process knows only older ones. */
@@ -197,9 +209,7 @@ function fit<Tx>(
   const { saga, digest, version } = progress;
   const same = definitionFor(definitions, saga, digest);
   if (same !== undefined) return { definition: same, progress };
-  const [newest] = (definitions.get(saga) ?? []).toSorted(
-    (one, other) => other.version - one.version,
-  );
+  const [newest] = newestFirst(definitions, saga);
   if (newest === undefined || newest.version < version) return { why: undefined };
   const why = `no definition here has the steps of version ${version}`;
   if (newest.migrate === undefined || newest.version === version) return { why };

@@ -308,7 +308,7 @@ export class HeldSaga<Tx> {
     );
     const progress = { ...settle(after), write: number };
     const next = isFlying ? undefined : decideNext(plan, progress, nowMs).next;
-    const running = this.#running(encodeSaga(progress));
+    const running = this.#running(encodeSaga(progress, events.some(bringsValue)));
     const landed = isBeginning ? new Set<string>() : told;
     if (next?.kind === "end") {
       const write = { ...running, state: "done", leaseMs: undefined } as const;
@@ -378,6 +378,10 @@ export class HeldSaga<Tx> {
     const where = `saga=${saga} scope=${scope} key=${key}`;
     return new HapaxError("lease_lost", `another process has taken the saga; ${where}`);
   }
+}
+
+function bringsValue(event: SagaEvent): boolean {
+  return (event.kind === "done" || event.kind === "asked") && event.result !== undefined;
 }
 
 function isSame(one: Uint8Array | undefined, other: Uint8Array): boolean {

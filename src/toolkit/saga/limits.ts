@@ -4,8 +4,13 @@
 export const SAGA_NAME_CHARS_MAX = 100;
 /** A definition is read as a whole, by people too. */
 export const SAGA_STEPS_MAX = 200;
-/** All that is kept of a saga is one row, which is written with every step. */
+/** All that is kept of a saga is one row, which is written with every step. What brings a value must leave it below this. */
 export const SAGA_BYTES_MAX = 1024 * 1024;
+/** What happens to a saga may always be written: its steps and a shortened history have less than this, beside its values. */
+export const SAGA_ROOM_BYTES = 256 * 1024;
+/** What is kept, of a saga that has no more room, of its first and of its last moments, and of the text of an error. */
+export const SAGA_SHORT_MOMENTS = 10;
+export const SAGA_SHORT_CHARS = 50;
 /** A larger result belongs in a table of the user's. */
 export const SAGA_RESULT_BYTES_MAX = 64 * 1024;
 /** Long enough for a provider that is away for some seconds. */

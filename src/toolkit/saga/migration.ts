@@ -9,6 +9,7 @@ import {
 } from "../rules/saga-migration.ts";
 import type { SagaDefinition } from "./definition.ts";
 import { SAGA_FAILURE_CHARS_MAX } from "./limits.ts";
+import { encodeSaga } from "./record.ts";
 import { jsonOf, parsed, resultsOf } from "./values.ts";
 
 /** A saga that was started with older steps. */
@@ -44,10 +45,21 @@ export function migrateSaga<Tx>(
   try {
     const move = target.migrate?.(beforeOf(progress));
     if (move === undefined) return { kind: "refused", why: "its migrate has no answer" };
-    return decideMigration(progress, target, moveOf(move), atMs);
+    const decision = decideMigration(progress, target, moveOf(move), atMs);
+    if (decision.kind === "migrated" && !hasRoom(decision.progress))
+      return { kind: "refused", why: "it would be too large" };
+    return decision;
   } catch (error) {
     const { name, message } = wordsOfError(error, SAGA_FAILURE_CHARS_MAX);
     return { kind: "refused", why: `its migrate has thrown ${name}: ${message}` };
+  }
+}
+
+function hasRoom(progress: SagaProgress): boolean {
+  try {
+    return encodeSaga(progress, true).length > 0;
+  } catch {
+    return false;
   }
 }
 

@@ -139,17 +139,20 @@ export async function actOnSaga<Tx>(
   check.name("by", act.by);
   if (act.note !== undefined) check.name("note", act.note);
   check.end("invalid_request");
-  return await change(shop, ref, (progress, nowMs) => decideAct(progress, act, nowMs));
+  const bringsValue = act.kind === "skip" && act.result !== undefined;
+  return await change(shop, ref, bringsValue, (progress, nowMs) => decideAct(progress, act, nowMs));
 }
 
-/** Gives a saga what it waits for, or will. */
+/** Gives a saga what it waits for, or will. `payloadFor` says what that is, as JSON, for the steps that the saga has. */
 export async function signalSaga<Tx>(
   shop: SagaShop<Tx>,
   ref: SagaRef,
   name: string,
-  payload: string | undefined,
+  payloadFor: (progress: SagaProgress) => string | undefined,
 ): Promise<SagaView> {
-  return await change(shop, ref, (progress, nowMs) => decideSignal(progress, name, payload, nowMs));
+  return await change(shop, ref, true, (progress, nowMs) =>
+    decideSignal(progress, name, payloadFor(progress), nowMs),
+  );
 }
 
 /** A runner that writes at the same moment is faster at most so often: each time the saga has got on. */
@@ -158,6 +161,7 @@ const TRIES_MAX = 1_000;
 async function change<Tx>(
   shop: SagaShop<Tx>,
   ref: SagaRef,
+  bringsValue: boolean,
   decide: (progress: SagaProgress, nowMs: number) => SagaActDecision,
 ): Promise<SagaView> {
   const place = placeOfSaga(ref.saga, ref);
@@ -170,7 +174,7 @@ async function change<Tx>(
     if (decision.kind === "refused")
       throw new HapaxError("act_refused", `${decision.why}; ${whereOf(ref)}`);
     if (decision.kind === "unchanged") return sagaViewOf(place, entry);
-    if (await write(shop, place, entry, progress, decision.progress)) {
+    if (await write(shop, place, entry, progress, decision.progress, bringsValue)) {
       const after = await shop.ledger.entries.find(place);
       return sagaViewOf(place, after ?? entry);
     }
@@ -187,6 +191,7 @@ async function write<Tx>(
   { token, revision, attempts, leaseLeftMs, state }: Entry,
   before: SagaProgress,
   after: SagaProgress,
+  bringsValue: boolean,
 ): Promise<boolean> {
   const isHeld = state === "running" && before.waiting === undefined;
   const isOver = after.ended !== undefined;
@@ -203,7 +208,7 @@ async function write<Tx>(
         leaseMs: isOver ? undefined : isHeld ? Math.max(0, leaseLeftMs ?? 0) : 0,
         keepMs: isOver ? retainMs : undefined,
         fingerprint: "same",
-        data: { value: encodeSaga(progress) },
+        data: { value: encodeSaga(progress, bringsValue) },
       },
     );
     return written !== undefined;

@@ -12,7 +12,7 @@ import type { Place } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
 import type { SagaProgress } from "../rules/saga-plan.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
-import { SAGA_BYTES_MAX } from "./limits.ts";
+import { SAGA_BYTES_MAX, SAGA_ROOM_BYTES, SAGA_SHORT_CHARS, SAGA_SHORT_MOMENTS } from "./limits.ts";
 
 /** The kind of the entries of sagas. */
 export const SAGA_KIND = "saga";
@@ -40,16 +40,50 @@ export function refOfPlace({ scope, key }: Place): SagaRef {
   return { saga: scope.slice(0, slash), scope: scope.slice(slash + 1), key };
 }
 
-export function encodeSaga(progress: SagaProgress): Uint8Array {
-  const json = encoder.encode(JSON.stringify(progress));
-  if (json.length >= SAGA_BYTES_MAX) {
-    const facts = `bytes=${json.length} max=${SAGA_BYTES_MAX}`;
-    throw new HapaxError("invalid_request", `the saga is too large to be kept; ${facts}`);
-  }
+/**
+ * Encodes a saga. SA6: what happens to it can always be written, so a history without room is shortened. `bringsValue`: the
+ * write brings a result, an input or a payload; it throws `invalid_request` if the saga has no room for that.
+ */
+export function encodeSaga(progress: SagaProgress, bringsValue = false): Uint8Array {
+  let json = encoder.encode(JSON.stringify(progress));
+  if (bringsValue) requireRoom(json, SAGA_BYTES_MAX);
+  const most = SAGA_BYTES_MAX + SAGA_ROOM_BYTES;
+  if (json.length >= most) json = encoder.encode(JSON.stringify(shortened(progress)));
+  requireRoom(json, most);
   const bytes = new Uint8Array(1 + json.length);
   bytes[0] = VERSION;
   bytes.set(json, 1);
   return bytes;
+}
+
+function requireRoom({ length }: Uint8Array, max: number): void {
+  if (length < max) return;
+  const facts = `bytes=${length} max=${max}`;
+  throw new HapaxError("invalid_request", `the saga is too large to be kept; ${facts}`);
+}
+
+/** The same saga, with its first and last moments alone, and the beginnings of the texts of errors. */
+function shortened(progress: SagaProgress): SagaProgress {
+  const cut = (text: string): string => text.slice(0, SAGA_SHORT_CHARS);
+  const { history, steps } = progress;
+  const moments = [
+    ...history.slice(0, SAGA_SHORT_MOMENTS),
+    ...history.slice(Math.max(SAGA_SHORT_MOMENTS, history.length - SAGA_SHORT_MOMENTS)),
+  ];
+  const shorter = Object.entries(steps).map(([name, { failure, ...step }]) => [
+    name,
+    failure === undefined
+      ? step
+      : { ...step, failure: { name: cut(failure.name), message: cut(failure.message) } },
+  ]);
+  return {
+    ...progress,
+    // Cast: each step has its own entry again.
+    steps: Object.fromEntries(shorter) as SagaProgress["steps"],
+    history: moments.map(({ note, ...moment }) =>
+      note === undefined ? moment : { ...moment, note: cut(note) },
+    ),
+  };
 }
 
 export function decodeSaga(data: Uint8Array | undefined): SagaProgress {

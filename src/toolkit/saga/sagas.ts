@@ -22,13 +22,14 @@ import { growingPauses } from "../once/pauses.ts";
 import { canonicalText } from "../rules/canonical-json.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import type { JoinedSagas, Sagas, SagasOptions, SagaStartOptions } from "./contract.ts";
-import type { Saga, SagaDefinition } from "./definition.ts";
+import type { Saga, SagaDefinition, SagaWork } from "./definition.ts";
 import {
   beginningOf,
   definitionFor,
   drive,
   firstWrite,
   makeSaga,
+  newestFirst,
   postpone,
   requireDefinable,
   type SagaDefinitions,
@@ -254,16 +255,21 @@ class LedgerSagas<Tx> implements Sagas<Tx> {
     name: string,
     payload: unknown,
   ): Promise<SagaView> {
-    const waits = (this.#definitions.get(ref.saga) ?? []).flatMap(
-      ({ works }) => works.get(name) ?? [],
-    );
-    const wait = waits.find(({ plan }) => plan.kind === "signal");
-    if (wait === undefined) {
-      const facts = `saga=${ref.saga} signal=${name}`;
-      throw new HapaxError("invalid_request", `no definition here waits for it; ${facts}`);
-    }
-    const taken = wait.parse === undefined ? payload : wait.parse(payload);
-    return await signalSaga(shop, ref, name, jsonOf(taken, "payload"));
+    const waitIn = (one: SagaDefinition<Tx>): SagaWork<Tx> | undefined => {
+      const work = one.works.get(name);
+      return work?.plan.kind === "signal" ? work : undefined;
+    };
+    const refused = (why: string): HapaxError =>
+      new HapaxError("invalid_request", `${why}; saga=${ref.saga} signal=${name}`);
+    const newest = newestFirst(this.#definitions, ref.saga).flatMap((one) => waitIn(one) ?? []);
+    if (newest.length === 0) throw refused("no definition here waits for it");
+    return await signalSaga(shop, ref, name, ({ saga, digest }) => {
+      // SA8: as the steps of the saga have it. If they are not here, as those that could take it over.
+      const own = definitionFor(this.#definitions, saga, digest);
+      const wait = own === undefined ? newest[0] : waitIn(own);
+      if (wait === undefined) throw refused("the steps of the saga do not wait for it");
+      return jsonOf(wait.parse === undefined ? payload : wait.parse(payload), "payload");
+    });
   }
 
   async #runDue(
