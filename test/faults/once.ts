@@ -240,6 +240,17 @@ export const onceFaults: readonly Fault[] = [
     },
   },
   {
+    name: "a stamp of a broken clock hides what is written after it",
+    guarantee: "G58",
+    file: "src/toolkit/once/set-if-newer.ts",
+    find: "  if (problem !== undefined) check.problem(problem);",
+    replace: "  if (problem === stamp) check.problem(problem);",
+    caughtBy: {
+      file: "src/toolkit/once/set-if-newer.test.ts",
+      test: "G58 a stamp of a broken clock is refused, and does not hide what is written after it",
+    },
+  },
+  {
     name: "an older write replaces a newer one",
     guarantee: "G58",
     file: "src/toolkit/once/set-if-newer.ts",

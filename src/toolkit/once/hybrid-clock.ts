@@ -8,6 +8,7 @@ import {
   isNodeName,
   NO_HYBRID_TIME,
   parseStamp,
+  problemOfAhead,
   seeHybrid,
   tickHybrid,
 } from "../rules/hybrid-clock.ts";
@@ -67,12 +68,8 @@ export function createHybridClock(options: HybridClockOptions = {}): HybridClock
       const seen = parseStamp(stamp);
       if (seen === undefined)
         throw new HapaxError("invalid_request", `stamp=${stamp} is not a stamp`);
-      const aheadMs = seen.ms - clock.nowMs();
-      if (aheadMs > aheadMsMax)
-        throw new HapaxError(
-          "invalid_request",
-          `the stamp is too far ahead of this node's clock; aheadMs=${aheadMs} aheadMsMax=${aheadMsMax}`,
-        );
+      const problem = problemOfAhead(seen, clock.nowMs(), aheadMsMax);
+      if (problem !== undefined) throw new HapaxError("invalid_request", problem);
       last = seeHybrid(last, seen);
     },
   };

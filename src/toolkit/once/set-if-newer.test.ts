@@ -62,6 +62,25 @@ describe("setIfNewer", () => {
     await expect(wrong).rejects.toMatchObject(invalid);
   });
 
+  test("G58 a stamp of a broken clock is refused, and does not hide what is written after it", async () => {
+    const { ledger, ahead, behind, wall } = stage();
+    wall[0].jump(100 * 24 * HOUR_MS);
+    const broken = { stamp: ahead.now(), value: bytes("broken") };
+    const near = { clock: wall[1] };
+    const invalid = { code: "invalid_request" };
+    await expect(setIfNewer(ledger, THING, broken, near)).rejects.toMatchObject(invalid);
+    await expect(
+      ledger.transaction((tx) => setIfNewer(ledger.in(tx), THING, { stamp: broken.stamp }, near)),
+    ).rejects.toMatchObject(invalid);
+    const sound = { stamp: behind.now(), value: bytes("sound") };
+    expect(await setIfNewer(ledger, THING, sound, near)).toMatchObject({ kind: "applied" });
+    const wider = { ...near, aheadMsMax: 101 * 24 * HOUR_MS };
+    expect(await setIfNewer(ledger, THING, broken, wider)).toMatchObject({ kind: "applied" });
+    await expect(setIfNewer(ledger, THING, sound, { aheadMsMax: -1 })).rejects.toMatchObject(
+      invalid,
+    );
+  });
+
   test("a clock refuses stamps from a far future, and goes on after its wall clock was set back", () => {
     const { ahead, behind, wall } = stage();
     const [first] = [ahead.now(), wall[0].jump(-2 * HOUR_MS)];

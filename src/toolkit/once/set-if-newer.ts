@@ -2,16 +2,22 @@
  * The last write wins, by stamps of hybrid clocks (toolkit/rules/hybrid-clock.ts), and not by wall clocks.
  *
  *   - of all writes of a thing the one with the greatest stamp stays, in every order;
+ *   - a stamp of a broken clock, far ahead of this process's, is refused: no later write could replace it;
  *   - with the caller's transaction, the stamp changes together with the caller's row, or not at all;
  *   - without one, the value is kept in the entry: one write, on every ledger.
  */
 
-import { HapaxError } from "../../base/errors.ts";
+import { type Clock, systemClock } from "../../base/clock.ts";
 import type { Entry, Expected, Ledger, Place } from "../ledgers/ledger.ts";
-import { decideNewer, type NewerDecision, parseStamp } from "../rules/hybrid-clock.ts";
+import {
+  decideNewer,
+  type NewerDecision,
+  parseStamp,
+  problemOfAhead,
+} from "../rules/hybrid-clock.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check } from "./check.ts";
-import { RESULT_BYTES_MAX } from "./limits.ts";
+import { AHEAD_MS_DEFAULT, AHEAD_MS_MAX, RESULT_BYTES_MAX } from "./limits.ts";
 
 /** A write that counts if its stamp is the newest. */
 export interface StampedWrite {
@@ -19,6 +25,17 @@ export interface StampedWrite {
   readonly stamp: string;
   /** What the ledger keeps with the stamp. Needed unless the ledger is inside your transaction, where your row has it. */
   readonly value?: Uint8Array;
+}
+
+/** Options of `setIfNewer()`. All have defaults. */
+export interface NewerOptions {
+  /**
+   * How far a stamp may be ahead of this process's wall clock, in milliseconds. Others are refused: they would hide all that is
+   * written until then. Default 24 h.
+   */
+  readonly aheadMsMax?: number;
+  /** Replaces the time, for tests. */
+  readonly clock?: Clock;
 }
 
 /** The result of `setIfNewer()`. */
@@ -31,7 +48,8 @@ export interface NewerResult {
 
 /**
  * Writes a thing unless a newer write of it is there. Inside your transaction (`ledger.in(tx)`) write your own row if and only if the
- * answer is `applied`; elsewhere pass the `value`, which `getNewest` returns. Throws `invalid_request`.
+ * answer is `applied`; elsewhere pass the `value`, which `getNewest` returns. Throws `invalid_request`, also for a stamp that is too far
+ * ahead.
  *
  * ```ts
  * import { createHybridClock, getNewest, setIfNewer } from "hapax/ledger";
@@ -52,9 +70,10 @@ export async function setIfNewer<Tx>(
   ledger: Ledger<Tx>,
   identity: ScopedKey,
   { stamp, value }: StampedWrite,
+  options: NewerOptions = {},
 ): Promise<NewerResult> {
   const place = placeOf(identity);
-  checkWrite(ledger, stamp, value);
+  checkWrite(ledger, stamp, value, options);
   for (;;) {
     const entry = await ledger.entries.find(place);
     const present = entry?.fingerprint;
@@ -101,14 +120,23 @@ function placeOf(identity: ScopedKey): Place {
   return place;
 }
 
-function checkWrite<Tx>(ledger: Ledger<Tx>, stamp: string, value: Uint8Array | undefined): void {
-  const problems = [
-    parseStamp(stamp) === undefined ? `stamp=${stamp} is not a stamp of createHybridClock` : "",
-    // The stamp would change without its thing.
-    value === undefined && !ledger.isJoined ? "pass a value, or ledger.in(tx)" : "",
-    (value?.length ?? 0) > RESULT_BYTES_MAX ? `value has more than ${RESULT_BYTES_MAX} bytes` : "",
-  ].filter((problem) => problem !== "");
-  if (problems.length > 0) throw new HapaxError("invalid_request", problems.join("; "));
+function checkWrite<Tx>(
+  ledger: Ledger<Tx>,
+  stamp: string,
+  value: Uint8Array | undefined,
+  { aheadMsMax: given, clock = systemClock }: NewerOptions,
+): void {
+  const check = new Check();
+  const aheadMsMax = check.whole("aheadMsMax", given, AHEAD_MS_DEFAULT, 0, AHEAD_MS_MAX);
+  const time = parseStamp(stamp);
+  if (time === undefined) check.problem(`stamp=${stamp} is not a stamp of createHybridClock`);
+  const problem = time && problemOfAhead(time, clock.nowMs(), aheadMsMax);
+  if (problem !== undefined) check.problem(problem);
+  // The stamp would change without its thing.
+  if (value === undefined && !ledger.isJoined) check.problem("pass a value, or ledger.in(tx)");
+  if ((value?.length ?? 0) > RESULT_BYTES_MAX)
+    check.problem(`value has more than ${RESULT_BYTES_MAX} bytes`);
+  check.end("invalid_request");
 }
 
 function expectedOf(entry: Entry | undefined): Expected {

@@ -56,6 +56,17 @@ export function parseStamp(text: string): HybridTime | undefined {
   return { ms: Number.parseInt(ms, 16), counter: Number.parseInt(counter, 16) };
 }
 
+/** Says that a time is further ahead of a wall clock than it may be; undefined if it is not. */
+export function problemOfAhead(
+  { ms }: HybridTime,
+  wallMs: number,
+  aheadMsMax: number,
+): string | undefined {
+  const aheadMs = ms - wallMs;
+  if (aheadMs <= aheadMsMax) return undefined;
+  return `the stamp is too far ahead of this node's clock; aheadMs=${aheadMs} aheadMsMax=${aheadMsMax}`;
+}
+
 /** What becomes of a write with a stamp. `duplicate`: this very write was applied before. */
 export type NewerDecision = "applied" | "duplicate" | "older";
 
