@@ -33,6 +33,17 @@ export const redisFaults: readonly Fault[] = [
     },
   },
   {
+    name: "a claim that Redis has deleted is given again",
+    guarantee: "G56",
+    file: SCRIPTS,
+    find: "if ARGV[15] == '' then return { 'deleted' } end",
+    replace: "if ARGV[15] == '-' then return { 'deleted' } end",
+    caughtBy: {
+      file: OWN,
+      test: "G56 an entry that the server has deleted behind the ledger is not claimed again, and the error says so",
+    },
+  },
+  {
     name: "a sweep in Redis deletes what runs under a lease",
     guarantee: "G25",
     file: SCRIPTS,

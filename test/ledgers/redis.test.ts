@@ -135,6 +135,26 @@ describe.skipIf(newest === undefined)("a ledger in Redis", () => {
     expect(await server.admin.dbsize()).toBe(0);
   });
 
+  test("G56 an entry that the server has deleted behind the ledger is not claimed again, and the error says so", async () => {
+    const ledger = await newLedger();
+    const done = { ...CLAIM, state: "done", leaseMs: undefined, keepMs: 60_000 } as const;
+    await ledger.entries.put(placeOf("k"), ABSENT, done);
+    await ledger.entries.put(placeOf("kept"), ABSENT, CLAIM);
+    // As a policy that was changed after migrate() does it, or a person.
+    const keys = await server.admin.keys("{hapax:0}:entry:*");
+    await server.admin.del(...keys.filter((key) => !key.includes("kept")));
+    const again = ledger.entries.put(placeOf("k"), ABSENT, CLAIM);
+    await expect(again).rejects.toThrow(/has deleted an entry .*maxmemory-policy.* key=k/);
+    await expect(again).rejects.toThrow(codeOf("unsupported"));
+    expect(await ledger.entries.find(placeOf("k"))).toBeUndefined();
+    expect(await ledger.entries.put(placeOf("kept"), ABSENT, CLAIM)).toBeUndefined();
+    const lax = redisLedger(await connect(server), { allowEviction: true });
+    expect(await lax.entries.put(placeOf("k"), ABSENT, CLAIM)).toBeDefined();
+    const { kind } = placeOf("k");
+    expect(await ledger.entries.scan({ kind, state: "done", max: 10 })).toEqual([]);
+    expect(await server.admin.zcard(`{hapax:0}:done:${kind}`)).toBe(0);
+  });
+
   test("LG3 tokens are greater than those of a server that lost them, by the clock", async () => {
     const ledger = await newLedger();
     const before = await ledger.entries.put(placeOf("k"), ABSENT, CLAIM);
@@ -274,7 +294,7 @@ describe.skipIf(newest === undefined)("a ledger in Redis", () => {
       await newLedger();
       await fsync("always");
       const session = confirming(redisSession(await connect(server)), 1, 50);
-      const entries = redisEntries(session, { prefix: "hapax", shards: 1 });
+      const entries = redisEntries(session, { prefix: "hapax", shards: 1, allowEviction: false });
       const put = entries.put(placeOf("k"), ABSENT, CLAIM);
       await expect(put).rejects.toThrow(/not confirmed.*replicas=0 wanted=1/);
     });

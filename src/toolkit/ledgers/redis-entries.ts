@@ -16,6 +16,8 @@ import { PUT_KNOWN, PUT_NEW, REMOVE } from "./redis-scripts.ts";
 export interface RedisPlaces {
   readonly prefix: string;
   readonly shards: number;
+  /** Whether the server may delete entries when its memory is full. */
+  readonly allowEviction: boolean;
 }
 
 /** As the scripts compare it: a ledger with another number of shards would look for its entries in other places. */
@@ -46,9 +48,10 @@ export function redisEntries(
         layoutOf(places),
         random.id(),
         ...changeOf(write),
+        places.allowEviction ? "evicts" : "",
       ];
       const reply = await session.run(script, [...keysAt(keys, place), keys.ledger], values);
-      return writtenOf(reply, places);
+      return writtenOf(reply, places, place);
     },
     async remove(place, expected) {
       const keys = keysAt(keysOf(place), place);
@@ -73,10 +76,17 @@ function keysAt(keys: ShardKeys, place: Place): string[] {
 function writtenOf(
   reply: unknown,
   places: RedisPlaces,
+  { scope, key }: Place,
 ): { readonly token: number; readonly revision: number } | undefined {
   if (reply === null || reply === undefined) return undefined;
   const [first, second] = replyList(reply);
   if (replyText(first) === "layout") throw otherLayout(second, places);
+  // What it stood for may have been done: it is not given again.
+  if (replyText(first) === "deleted")
+    throw new HapaxError(
+      "unsupported",
+      `the server has deleted an entry of the ledger: set maxmemory-policy to noeviction; scope=${scope} key=${key}`,
+    );
   return { token: safeInteger(first), revision: safeInteger(second) };
 }
 

@@ -47,8 +47,9 @@ local states = { running = KEYS[4], released = KEYS[5], done = KEYS[6], failed =
 /**
  * KEYS: as STATES, then ledger. ARGV: expectation (3), id, layout, by, state, "next" or "same", attempts, lease in
  * microseconds, lease in milliseconds, retention in microseconds (each empty: none), fingerprint, data ("=": as it was, "-":
- * none, "+…": this one).
- * Returns token and revision; nothing if the entry is not as expected; the layout that is there if it is another one.
+ * none, "+…": this one), and something if the server may delete entries.
+ * Returns token and revision; nothing if the entry is not as expected; the layout that is there if it is another one; "deleted" if
+ * there is no entry and a set still has its id: the server, or a person, has deleted it.
  */
 const PUT = `${EXPECTED}
 local ledger = redis.call('HMGET', KEYS[8], 'layout', 'token')
@@ -58,6 +59,12 @@ if had[5] == ARGV[6] then
   return { had[1], had[2] }
 end
 if not isExpected then return false end
+for at = 4, ARGV[1] == 'absent' and 7 or 0 do
+  if redis.call('ZSCORE', KEYS[at], ARGV[4]) then
+    if ARGV[15] == '' then return { 'deleted' } end
+    redis.call('ZREM', KEYS[at], ARGV[4])
+  end
+end
 ${NOW}
 ${STATES}
 local function text(number) return string.format('%.0f', number) end

@@ -164,5 +164,9 @@ function resolve(options: RedisLedgerOptions): Resolved {
     check.problem(`durability=${String(durability)} is none of fsync, waitaof`);
   if (replicas > 0 && durability !== "waitaof") check.problem("replicas needs durability=waitaof");
   check.end();
-  return { places: { prefix, shards }, needs: { durability, allowEviction }, replicas };
+  return {
+    places: { prefix, shards, allowEviction },
+    needs: { durability, allowEviction },
+    replicas,
+  };
 }
