@@ -4,16 +4,24 @@ import { fork } from "node:child_process";
 import { Agent, request as send } from "node:http";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { Counter } from "./counting.mjs";
 import { compare, rateOf } from "./ledger-once.mjs";
 
-async function startApi(kind, folder) {
+async function startApi(kind, folder, ...options) {
   const path = fileURLToPath(new URL("ledger-server.mjs", import.meta.url));
-  const child = fork(path, [kind, join(folder, `${kind}.db`)]);
-  const { port } = await new Promise((resolve, reject) => {
-    child.once("message", resolve);
-    child.once("exit", (code) => reject(new Error(`the API ended with code ${code}`)));
-  });
-  return { port, stop: () => child.disconnect() };
+  const child = fork(path, [kind, join(folder, `${[kind, ...options].join("-")}.db`), ...options]);
+  const told = () =>
+    new Promise((resolve, reject) => {
+      child.once("message", resolve);
+      child.once("exit", (code) => reject(new Error(`the API ended with code ${code}`)));
+    });
+  const { port } = await told();
+  const counts = () => {
+    const answer = told();
+    child.send("counts");
+    return answer;
+  };
+  return { port, counts, stop: () => child.disconnect() };
 }
 
 function post(agent, port, key) {
@@ -51,5 +59,31 @@ export async function measureHttp(folder, { calls, width, rounds }) {
   } finally {
     agent.destroy();
     for (const api of Object.values(apis)) api.stop();
+  }
+}
+
+/** What goes to the database for a request, in a run of its own. */
+export async function countHttp(folder) {
+  const calls = 20;
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const bare = await startApi("bare", folder, "counted");
+  const keyed = await startApi("keyed", folder, "counted");
+  const counted = async (api, part) => {
+    await post(agent, api.port, `warm-${part}`);
+    await api.counts(); // Statements are prepared once.
+    for (let number = 0; number < calls; number += 1) {
+      await post(agent, api.port, `counted-${number}`);
+    }
+    return Object.assign(new Counter(), await api.counts()).per(calls);
+  };
+  try {
+    return {
+      "without keys": await counted(bare, 1),
+      "with keys": await counted(keyed, 1),
+      "with keys, repeated": await counted(keyed, 2),
+    };
+  } finally {
+    agent.destroy();
+    for (const api of [bare, keyed]) api.stop();
   }
 }

@@ -15,6 +15,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildIfNeeded, main } from "../scripts/prepare.mjs";
 import { startPostgresServer } from "../test/databases/postgres-server.mjs";
+import { Counter, noting } from "./counting.mjs";
 import { compare, rateOf } from "./ledger-once.mjs";
 import { formatMachine, machineOf } from "./machine.mjs";
 
@@ -26,39 +27,15 @@ const AIMS = { sqlite: 0.75, postgres: 0.6, http: 0.6, byHand: 0.85 };
 const BY_HAND = `CREATE TABLE keys (key TEXT PRIMARY KEY, result TEXT)`;
 const EFFECTS = "CREATE TABLE effects (id INTEGER PRIMARY KEY, number INTEGER)";
 
-/** Counts what goes to a database. A text with two statements is one round trip. */
-class Counter {
-  statements = 0;
-  trips = 0;
-  commits = 0;
-
-  note(text) {
-    const parts = text.split(";").filter((part) => part.trim() !== "");
-    this.trips += 1;
-    this.statements += parts.length;
-    if (parts.some((part) => part.trim() === "COMMIT")) this.commits += 1;
-  }
-
-  per(calls) {
-    const each = (value) => Math.round((value * 100) / calls) / 100;
-    const { statements, trips, commits } = this;
-    return { statements: each(statements), trips: each(trips), commits: each(commits) };
-  }
-}
-
 /** Runs each way once more, alone, and counts. */
 async function counted(ways, counter) {
   const counts = {};
   for (const [name, call] of Object.entries(ways)) {
     await call("warm"); // Statements are prepared once.
     const calls = 20;
-    const { statements, trips, commits } = counter;
+    counter.reset();
     for (let number = 0; number < calls; number += 1) await call(`counted-${number}`);
-    const only = new Counter();
-    only.statements = counter.statements - statements;
-    only.trips = counter.trips - trips;
-    only.commits = counter.commits - commits;
-    counts[name] = only.per(calls);
+    counts[name] = counter.per(calls);
   }
   return counts;
 }
@@ -112,39 +89,6 @@ async function sqliteWays(folder, name, counter) {
         insert(tx);
         return { number: 1 };
       }),
-  };
-}
-
-/** A class, as clients have it: the ledger takes plain objects for rows. */
-class NotingStatement {
-  constructor(text, statement, counter) {
-    Object.assign(this, { text, statement, counter });
-  }
-
-  run(...values) {
-    this.counter.note(this.text);
-    return this.statement.run(...values);
-  }
-
-  get(...values) {
-    this.counter.note(this.text);
-    return this.statement.get(...values);
-  }
-
-  all(...values) {
-    this.counter.note(this.text);
-    return this.statement.all(...values);
-  }
-}
-
-function noting(connection, counter) {
-  return {
-    exec(text) {
-      counter.note(text);
-      return connection.exec(text);
-    },
-    prepare: (text) => new NotingStatement(text, connection.prepare(text), counter),
-    close: () => connection.close(),
   };
 }
 
@@ -271,9 +215,11 @@ await main(async () => {
       results[`postgres-${width}`] = { rates: other, counts: postgresCounts };
       show(`PostgreSQL, ${width} at a time`, other, postgresCounts, AIMS.postgres);
     }
-    const { measureHttp } = await import("./ledger-http.mjs");
-    results.http = await measureHttp(folder, { ...plan, width: 16 });
-    show("a route of node:http, SQLite, 16 connections", results.http, undefined, AIMS.http);
+    const { countHttp, measureHttp } = await import("./ledger-http.mjs");
+    const http = await measureHttp(folder, { ...plan, width: 16 });
+    const httpCounts = await countHttp(folder);
+    results.http = { rates: http, counts: httpCounts };
+    show("a route of node:http, SQLite, 16 connections", http, httpCounts, AIMS.http);
   } finally {
     await pool.end();
     await server.stop();
