@@ -234,7 +234,8 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   const standStill = async (claimsFirst: boolean): Promise<unknown> => {
     const key = fresh();
     const [one, other] = [await target.open(), await target.open()];
-    const options = { leaseMs: 200, claimsFirst };
+    // The heir has time: it must not lose its own claim on a machine that is busy.
+    const patient = { leaseMs: 60_000, claimsFirst, waitMs: 40_000 };
     // Time stands still in it: nothing is renewed, and no signal aborts.
     const stopped = { nowMs: () => 0, steadyMs: () => 0, after: () => () => undefined };
     let heir: Promise<unknown> = Promise.resolve();
@@ -250,12 +251,12 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
             await target.write(context.tx, key);
             return "heir";
           },
-          { ...options, waitMs: 10_000 },
+          patient,
         );
         await heir;
         return "zombie";
       },
-      { ...options, clock: stopped },
+      { leaseMs: 200, claimsFirst, clock: stopped },
     );
     const end: unknown = await zombie.catch((error: unknown) => error);
     expect(await heir).toMatchObject({ result: "heir", isDuplicate: false });

@@ -5,11 +5,12 @@
  *   moto_server  `pip install "moto[server]"`; does not check signatures, honours If-None-Match
  *
  * They are looked for on the path and in ~/go/bin, or where HAPAX_VERSITYGW and HAPAX_MOTO_SERVER say. If one of these variables is
- * set, its program must be there. moto_server is slow to start, and takes part if HAPAX_LONG=1.
+ * set, its program must be there. moto_server is slow to start: it takes part if HAPAX_LONG=1, or if there is no versitygw. If it is not
+ * there either, it is had from PyPI once, and kept in a folder for all tests.
  */
 
-import { type ChildProcess, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { homedir, tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
@@ -43,13 +44,40 @@ export function realServers(): {
   const servers = [
     { name: "versitygw", ...(versity === undefined ? {} : { start: () => startVersity(versity) }) },
   ];
-  if (process.env["HAPAX_LONG"] !== "1") return servers;
+  if (process.env["HAPAX_LONG"] !== "1" && versity !== undefined) return servers;
   const moto = found("moto_server", "HAPAX_MOTO_SERVER");
   return [
     ...servers,
-    { name: "moto_server", ...(moto === undefined ? {} : { start: () => startMoto(moto) }) },
+    { name: "moto_server", start: async () => startMoto(moto ?? (await downloadedMoto())) },
   ];
 }
+
+/** What S3 needs of it: all of moto has a hundred megabytes. */
+const MOTO = ["moto[s3]==5.2.1", "flask==3.1.3", "flask-cors==6.0.2"];
+const MOTO_FOLDER = join(tmpdir(), `hapax-moto-5.2.1-${process.getuid?.() ?? 0}`);
+/** Registries may be slow; a test that waits for them must not hang. */
+const DOWNLOAD_MS = 90_000;
+
+/** The program from PyPI. Throws `Unavailable` if it cannot be had. */
+async function downloadedMoto(): Promise<string> {
+  const program = join(MOTO_FOLDER, "bin", "moto_server");
+  if (existsSync(program)) return program;
+  const fresh = mkdtempSync(`${MOTO_FOLDER}-new-`);
+  const pip = ["-m", "pip", "install", "-q", "--no-warn-script-location", "--target", fresh];
+  const why = await new Promise<string | undefined>((resolve) => {
+    execFile("python3", [...pip, ...MOTO], { timeout: DOWNLOAD_MS }, (error, _, words) =>
+      resolve(error === null ? undefined : words.trim().split("\n").at(-1) || error.message),
+    );
+  });
+  // Another process may have been faster.
+  if (why === undefined && !existsSync(MOTO_FOLDER)) renameSync(fresh, MOTO_FOLDER);
+  else rmSync(fresh, { recursive: true, force: true });
+  if (existsSync(program)) return program;
+  throw new Unavailable(`moto_server is not installed, and could not be had from PyPI: ${why}`);
+}
+
+/** A server that this machine cannot have. */
+export class Unavailable extends Error {}
 
 async function startVersity(program: string): Promise<S3Server> {
   const folder = mkdtempSync(join(tmpdir(), "hapax-versity-"));
@@ -73,7 +101,11 @@ async function startVersity(program: string): Promise<S3Server> {
 
 async function startMoto(program: string): Promise<S3Server> {
   const port = await freePort();
-  const child = spawn(program, ["-H", "127.0.0.1", "-p", String(port)], { stdio: "ignore" });
+  const child = spawn(program, ["-H", "127.0.0.1", "-p", String(port)], {
+    stdio: "ignore",
+    // A downloaded one has its modules beside it.
+    ...(program.startsWith(MOTO_FOLDER) && { env: { ...process.env, PYTHONPATH: MOTO_FOLDER } }),
+  });
   const url = `http://127.0.0.1:${port}/${BUCKET}`;
   await answers(url, child);
   await fetch(url, { method: "PUT" });

@@ -37,6 +37,22 @@ describe("WD4 a snapshot", () => {
     }
   });
 
+  test("WD3 WD4 100,000 ids need at most 10 MB, in memory and in a snapshot, also after as many were forgotten", () => {
+    const bounds = { durationMs: 3_600_000, keysMax: 100_000 };
+    const state = new WindowState(bounds);
+    for (let id = 0; id < 2 * bounds.keysMax; id += 1) {
+      const mark = new Uint32Array([id, id * 3, id * 5, id * 7, id * 11, 0xffff_ffff]);
+      state.applyStored({ mark, segment: id >> 16, entry: id & 0xffff, atMs: 5_000 + id });
+    }
+    expect(state.size).toBe(bounds.keysMax);
+    expect(state.memoryBytes).toBeLessThan(10_000_000);
+    const bytes = encodeWindow(state);
+    expect(bytes.length).toBeLessThan(10_000_000);
+    const read = decodeWindow(bytes, bounds);
+    expect(read?.size).toBe(bounds.keysMax);
+    expect(read?.memoryBytes).toBeLessThan(10_000_000);
+  });
+
   test("WD4 that is torn at any byte is not used, nor is one with bytes behind its end", () => {
     const bytes = encodeWindow(sample(25));
     for (let length = 0; length < bytes.length; length += 1) {
