@@ -1,4 +1,4 @@
-// The contract of ledgers on Redis 7, Redis 8 and Valkey 9, each with two clients, and on a cluster of three.
+// The contract of ledgers on Redis 7, Redis 8 and Valkey 9, with all clients of Node, and on a cluster of three.
 import { spawn } from "node:child_process";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";

@@ -1,6 +1,8 @@
-/** What the tests of the Redis ledger share: the servers that can be had here, and the two clients. */
+/** What the tests of the Redis ledger share: the servers that can be had here, and the clients. */
 
+import { GlideClient, GlideClusterClient } from "@valkey/valkey-glide";
 import { Cluster, Redis } from "ioredis";
+import { Cluster as ValkeyCluster, Redis as Valkey } from "iovalkey";
 import { createClient, createCluster } from "redis";
 import { afterEach, vi } from "vitest";
 import type { RedisClient } from "../../src/toolkit/databases/redis.ts";
@@ -22,7 +24,7 @@ export interface OpenedClient {
   readonly end: () => void;
 }
 
-/** Both clients, for one server. */
+/** The clients of Node, for one server. */
 export const CLIENTS: Readonly<Record<string, (url: string) => Promise<OpenedClient>>> = {
   async ioredis(url) {
     const client = new Redis(url, { retryStrategy: () => 20 });
@@ -45,9 +47,30 @@ export const CLIENTS: Readonly<Record<string, (url: string) => Promise<OpenedCli
       },
     };
   },
+  async iovalkey(url) {
+    const client = new Valkey(url, { retryStrategy: () => 20 });
+    client.on("error", () => undefined);
+    return {
+      client,
+      end: () => {
+        client.disconnect();
+      },
+    };
+  },
+  async GLIDE(url) {
+    const { hostname: host, port } = new URL(url);
+    const addresses = [{ host, port: Number(port) }];
+    const client = await GlideClient.createClient({ addresses });
+    return {
+      client,
+      end: () => {
+        client.close();
+      },
+    };
+  },
 };
 
-/** Both clients, for a cluster. */
+/** The clients of Node, for a cluster. */
 export const CLUSTER_CLIENTS: Readonly<
   Record<string, (ports: readonly number[]) => Promise<OpenedClient>>
 > = {
@@ -68,6 +91,25 @@ export const CLUSTER_CLIENTS: Readonly<
       client,
       end: () => {
         client.destroy();
+      },
+    };
+  },
+  async iovalkey(ports) {
+    const client = new ValkeyCluster(ports.map((port) => ({ host: "127.0.0.1", port })));
+    return {
+      client,
+      end: () => {
+        client.disconnect();
+      },
+    };
+  },
+  async GLIDE(ports) {
+    const addresses = ports.map((port) => ({ host: "127.0.0.1", port }));
+    const client = await GlideClusterClient.createClient({ addresses });
+    return {
+      client,
+      end: () => {
+        client.close();
       },
     };
   },
