@@ -229,7 +229,9 @@ class Peers<Tx> {
   async find(key: string): Promise<DeliveryPeer> {
     const known = this.#live.get(key);
     if (known !== undefined) return known.peer;
-    if (this.#live.size >= LIVE_MAX) this.#live.clear();
+    // The oldest: those that were looked up last are in use.
+    const [oldest] = this.#live.size >= LIVE_MAX ? this.#live.keys() : [];
+    if (oldest !== undefined) this.#live.delete(oldest);
     const entry = await this.#ledger.entries.find(placeOf(key));
     // Cast: only this class writes it.
     const peer =
