@@ -6,6 +6,7 @@ const ROOM = "src/toolkit/durable-object";
 const RULES = "src/toolkit/rules";
 const ONCE_TEST = "test/objects/exactly-once.test.ts";
 const ALARMS_TEST = "test/objects/alarms.test.ts";
+const ROUGH_TEST = "test/objects/rough.test.ts";
 const THROWN = "G66 work that throws leaves nothing: no row, no event, no record";
 const LOSSES =
   "G68 calls are lost, answered late or never, events are given up and tried again, senders die: once, in order";
@@ -154,6 +155,102 @@ export const objectWorkFaults: readonly Fault[] = [
     caughtBy: {
       file: "test/objects/export.test.ts",
       test: "G69 a flipped byte in any chunk, a missing, swapped, repeated or added chunk: refused, and nothing has changed",
+    },
+  },
+  {
+    name: "two imports of an object mix their chunks",
+    guarantee: "G69",
+    file: `${ROOM}/export.ts`,
+    find: `  importing.add(storage);\n`,
+    replace: ``,
+    caughtBy: {
+      file: ROUGH_TEST,
+      test: "G69 of two imports that meet one is refused, and the other is whole",
+    },
+  },
+  {
+    name: "an import runs every statement that it is given",
+    guarantee: "G69",
+    file: `${ROOM}/export.ts`,
+    find: `if (sorted(found) !== sorted(made)) throw`,
+    replace: `if (sorted(found) === undefined) throw`,
+    caughtBy: {
+      file: ROUGH_TEST,
+      test: "G69 an export whose lines are not those of an export is refused",
+    },
+  },
+  {
+    name: "work whose rows are refused keeps its claim",
+    guarantee: "G66",
+    file: `${ROOM}/process.ts`,
+    find: `      await this.#release(job, token, attempts).catch(() => undefined);`,
+    replace: `      if (attempts < 0) await this.#release(job, token, attempts);`,
+    caughtBy: { file: ROUGH_TEST, test: "G66 work whose rows are refused is done again at once" },
+  },
+  {
+    name: "an object whose storage was emptied does not make its tables again",
+    guarantee: "G66",
+    file: `${ROOM}/exactly-once.ts`,
+    find: `if (/no such table: hapax_/.test(String(error)))`,
+    replace: `if (/no such table: other_/.test(String(error)))`,
+    caughtBy: {
+      file: ROUGH_TEST,
+      test: "G66 an object whose storage was emptied goes on, and its alarm falls silent",
+    },
+  },
+  {
+    name: "slow work of an alarm holds up the others",
+    guarantee: "G67",
+    file: `${ROOM}/alarms.ts`,
+    find: `const most = BATCH - running;`,
+    replace: `const most = running > 0 ? 0 : BATCH;`,
+    caughtBy: {
+      file: ROUGH_TEST,
+      test: "G67 slow work of one alarm does not hold up the others",
+    },
+  },
+  {
+    name: "all alarms that are due run at once",
+    guarantee: "G67",
+    file: `${ROOM}/alarms.ts`,
+    find: `this.#due(tried, running + failed).slice(0, most)`,
+    replace: `this.#due(tried, 2 * tried.size)`,
+    caughtBy: {
+      file: ROUGH_TEST,
+      test: "G67 of many alarms that are due at once a hundred run at a time",
+    },
+  },
+  {
+    name: "an alarm that was set while the clock was ahead waits for it",
+    guarantee: "G67",
+    file: `${RULES}/alarms.ts`,
+    find: ` && known.dueMs <= nowMs + everyMs`,
+    replace: ``,
+    caughtBy: {
+      file: `${RULES}/alarms.test.ts`,
+      test: "a named alarm > G67 that repeats begins anew if it was set while the clock was ahead",
+    },
+  },
+  {
+    name: "messages that came too early are held without a bound of their bytes",
+    guarantee: "G68",
+    file: `${RULES}/sequence.ts`,
+    find: ` || this.#bytes + bytes > this.#bytesMax`,
+    replace: ``,
+    caughtBy: {
+      file: ROUGH_TEST,
+      test: "G68 messages that came too early are held up to a number of bytes",
+    },
+  },
+  {
+    name: "a sender forgets an object that it is sending to",
+    guarantee: "G68",
+    file: `${ROOM}/to-objects.ts`,
+    find: `if (oldest !== undefined) this.#live.delete(oldest);`,
+    replace: `if (oldest !== undefined) this.#live.clear();`,
+    caughtBy: {
+      file: `${ROOM}/to-objects.test.ts`,
+      test: "G68 events for more objects than are known in memory arrive in one go, also if each object wants a new epoch",
     },
   },
 ];

@@ -6,7 +6,9 @@
  *   - work that does not await and the note that its alarm has ended are one transaction. Work that awaits may run again after a
  *     crash, under the same identity;
  *   - `run` never throws: the platform would try six times and then forget the alarm. A failure is tried again by the table;
- *   - while work runs, the platform's alarm is never set to a later time than that of the work: a crash repeats it.
+ *   - while work runs, the platform's alarm is never set to a later time than that of the work: a crash repeats it;
+ *   - slow work holds up no other alarm: what falls due meanwhile begins beside it, a hundred at most at a time. The platform ends
+ *     everything after 15 minutes, so nothing begins that could last beyond them.
  */
 
 import type { PauseBounds } from "../../base/backoff.ts";
@@ -90,10 +92,13 @@ const PUT = `INSERT OR REPLACE INTO hapax_alarms (${COLUMNS}) VALUES (?, ?, ?, ?
 const REMOVE = "DELETE FROM hapax_alarms WHERE name = ?";
 const FIRST = "SELECT MIN(run_at) AS first FROM hapax_alarms";
 const DUE = `SELECT ${COLUMNS} FROM hapax_alarms WHERE run_at <= ? ORDER BY run_at LIMIT ?`;
+const NEXT = "SELECT MIN(run_at) AS first FROM hapax_alarms WHERE run_at > ?";
 const LIST = "SELECT name, due FROM hapax_alarms ORDER BY due";
 
 /** Alarms that run at once. */
 const BATCH = 100;
+/** The platform gives a call of `alarm()` 15 minutes. */
+const PASS_MS_MAX = 870_000;
 const SCOPE = "hapax:alarm";
 const TIME_MS_MAX = 8_640_000_000_000_000;
 
@@ -145,6 +150,8 @@ export class Alarms implements ObjectAlarms {
   #armedMs: number | undefined;
   /** The alarms whose work runs, by name. */
   readonly #running = new Map<string, NamedAlarm>();
+  /** Each call of `run` that waits for news. */
+  readonly #bells = new Set<Bell>();
 
   constructor(
     storage: ObjectAlarmStorage,
@@ -167,7 +174,11 @@ export class Alarms implements ObjectAlarms {
     this.#random = options.random ?? systemRandom;
     this.#onError = options.onError ?? tell;
     // Not at the first use: that may be inside a transaction which is rolled back.
-    for (const text of [TABLE, INDEX]) storage.sql.exec(text);
+    this.makeTable();
+  }
+
+  makeTable(): void {
+    for (const text of [TABLE, INDEX]) this.#storage.sql.exec(text);
   }
 
   set(name: string, atMs: number): void {
@@ -225,27 +236,71 @@ export class Alarms implements ObjectAlarms {
   async run(): Promise<void> {
     // The platform has used its alarm up. Until the end of this call it repeats it if the object is lost.
     this.#armedMs = undefined;
-    const tried = new Set<string>();
+    const bell = new Bell(this.#clock);
+    this.#bells.add(bell);
     try {
-      for (let due = this.#due(tried); due.length > 0; due = this.#due(tried)) {
-        for (const { name } of due) tried.add(name);
-        await Promise.all(due.map((alarm) => this.#runOne(alarm)));
-      }
+      await this.#pass(bell);
     } catch (error) {
       this.#tell(error, "");
+    } finally {
+      this.#bells.delete(bell);
     }
     this.#arm();
   }
 
-  /** Of what is due, those that were not tried in this run: a failure waits for its pause, also if that is over at once. */
-  #due(tried: ReadonlySet<string>): readonly NamedAlarm[] {
-    const most = BATCH + tried.size;
-    return this.#rows(DUE, this.#clock.nowMs(), most)
-      .map(alarmOf)
-      .filter(({ name }) => !tried.has(name));
+  /** Ends when nothing runs and nothing else is due. */
+  async #pass(bell: Bell): Promise<void> {
+    const endMs = this.#clock.steadyMs() + PASS_MS_MAX - this.#workMsMax;
+    const tried = new Map<string, NamedAlarm>();
+    let [running, failed] = [0, 0];
+    for (;;) {
+      const canBegin = this.#clock.steadyMs() < endMs;
+      const most = BATCH - running;
+      const due = canBegin ? this.#due(tried, running + failed).slice(0, most) : [];
+      for (const alarm of due) {
+        tried.set(alarm.name, alarm);
+        running += 1;
+        void this.#runOne(alarm)
+          .catch((error: unknown) => {
+            this.#tell(error, alarm.name);
+            return false;
+          })
+          .then((isOver) => {
+            running -= 1;
+            if (!isOver) failed += 1;
+            // Of many, half of the places are filled at once: looking for each one would read all of them each time.
+            if (due.length < most || running <= BATCH / 2) bell.ring();
+          });
+      }
+      if (running === 0) return;
+      await bell.wait(canBegin && running < BATCH ? this.#nextMs() : undefined);
+    }
   }
 
-  async #runOne(alarm: NamedAlarm): Promise<void> {
+  /**
+   * What is due, and does not run. While nothing else runs, an alarm is tried once in a pass, and the platform's next alarm goes on:
+   * work that sets itself again at once would keep the pass from its end. `more`: how many that are due may be no candidates.
+   */
+  #due(tried: ReadonlyMap<string, NamedAlarm>, more: number): readonly NamedAlarm[] {
+    const isIdle = this.#running.size === 0;
+    return this.#rows(DUE, this.#clock.nowMs(), BATCH + more)
+      .map(alarmOf)
+      .filter((alarm) => {
+        const before = tried.get(alarm.name);
+        if (this.#running.has(alarm.name)) return false;
+        return before === undefined || (!isIdle && !isSameRun(before, alarm));
+      });
+  }
+
+  /** How long it is until the next alarm that is not due yet. */
+  #nextMs(): number | undefined {
+    const nowMs = this.#clock.nowMs();
+    const first = this.#rows(NEXT, nowMs)[0]?.["first"];
+    return typeof first === "number" ? first - nowMs : undefined;
+  }
+
+  /** Returns whether the alarm has ended. */
+  async #runOne(alarm: NamedAlarm): Promise<boolean> {
     const { name, dueMs, failures, everyMs } = alarm;
     const nowMs = this.#clock.nowMs();
     if (nowMs - alarm.runAtMs > LATE_MS) this.counts.late += 1;
@@ -271,15 +326,17 @@ export class Alarms implements ObjectAlarms {
         end();
         return { isOver: true };
       });
-      if ("isOver" in under) return;
+      if ("isOver" in under) return true;
       await this.#within(under.ending, name);
       await this.#step(end);
+      return true;
     } catch (error) {
       this.#tell(error, name);
       await this.#step(() => {
         const unit = this.#random.unit();
         this.#record(alarm, applyFailedRun(alarm, this.#clock.nowMs(), this.#bounds, unit));
       });
+      return false;
     } finally {
       this.#running.delete(name);
     }
@@ -337,6 +394,7 @@ export class Alarms implements ObjectAlarms {
 
   /** In the same turn as what was written before it: the platform commits both together. */
   #arm(): void {
+    for (const bell of this.#bells) bell.ring();
     const first = this.#rows(FIRST)[0]?.["first"];
     const firstMs = typeof first === "number" ? first : undefined;
     const atMs = decideArming(this.#armedMs, firstMs, this.#clock.nowMs());
@@ -351,6 +409,34 @@ export class Alarms implements ObjectAlarms {
 
   #rows(query: string, ...bindings: unknown[]): readonly ObjectRow[] {
     return objectRows(this.#storage.sql, query, ...bindings);
+  }
+}
+
+/** Wakes one that waits for news, also for news that came before it waited. */
+class Bell {
+  readonly #clock: Clock;
+  #hasRung = false;
+  #wake: () => void = () => undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  ring(): void {
+    this.#hasRung = true;
+    this.#wake();
+  }
+
+  /** Resolves when it rings, or after so many milliseconds. */
+  async wait(forMs: number | undefined): Promise<void> {
+    let cancel: () => void = () => undefined;
+    if (!this.#hasRung)
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+        if (forMs !== undefined) cancel = this.#clock.after(forMs, resolve);
+      });
+    cancel();
+    this.#hasRung = false;
   }
 }
 

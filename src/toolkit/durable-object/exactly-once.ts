@@ -7,7 +7,8 @@
  *   - at a wake the tables are made, what an earlier life had begun is freed, and the alarm is set if it was lost. Real work is
  *     done by the alarm;
  *   - an error at the wake is remembered and thrown by every call, which tries again: thrown in the constructor, it would reset the
- *     object again and again.
+ *     object again and again;
+ *   - an object whose storage was emptied (`deleteAll`) makes its tables again, and its alarm falls silent.
  */
 
 import { type Clock, waitingClock } from "../../base/clock.ts";
@@ -33,7 +34,12 @@ import {
   onceInsides,
 } from "./contract.ts";
 import { makeFenceTable, type ObjectFence, takeFence } from "./fences.ts";
-import { type ExactlyOnceMetrics, type ObjectCounts, ObjectMetrics } from "./metrics.ts";
+import {
+  type ExactlyOnceMetrics,
+  makeMetricsTable,
+  type ObjectCounts,
+  ObjectMetrics,
+} from "./metrics.ts";
 import { readSizes } from "./metrics-sizes.ts";
 import { objectSagas, runDueSagas } from "./object-sagas.ts";
 import {
@@ -59,6 +65,8 @@ const METRICS_ALARM = "hapax:metrics";
 /** Counts are stored so long after they have changed. */
 const METRICS_MS = 5_000;
 const SWEEP_MAX = 1_000;
+/** Names of alarms that begin so are the object's own. */
+const OWN_ALARMS = "hapax:";
 /** Held events that wait behind another one are due in a hundred years. */
 const PARKED_MS = 3_660 * DAY_MS;
 
@@ -98,6 +106,7 @@ export function exactlyOnce<Storage extends ExactlyOnceStorage>(
 
 class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<Storage> {
   readonly ledger: DurableObjectLedger<Storage>;
+  readonly alarms: ExactlyOnce<Storage>["alarms"];
   readonly #ctx: ExactlyOnceContext<Storage>;
   readonly #clock: Clock;
   readonly #retainMs: number;
@@ -121,6 +130,8 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
     const check = new Check();
     const { retainMs, clock = waitingClock } = options;
     this.#retainMs = check.whole("retainMs", retainMs, RETAIN_MS_DEFAULT, 1, RETAIN_MS_MAX);
+    for (const name of Object.keys(options.alarms ?? {}))
+      if (name.startsWith(OWN_ALARMS)) check.problem(`alarms has a name of the object: ${name}`);
     check.end();
     this.#ctx = ctx;
     this.#clock = clock;
@@ -135,7 +146,9 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
       options,
       (work) => this.#steps.run(work),
     );
-    this.#steps = new Steps(this.ledger, this.#alarms, options.outbox !== undefined, nowMs);
+    const canEmit = options.outbox !== undefined;
+    this.#steps = new Steps(this.ledger, this.#alarms, canEmit, nowMs, this.#onFailure);
+    this.alarms = usersAlarms(this.#alarms);
     this.#relay = options.outbox?.(this.ledger);
     this.#made = options.sagas?.(this.ledger);
     this.#sagas =
@@ -148,7 +161,7 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
     const tellers = { duplicate, kept: this.#keepSwept };
     this.#processing = new Processing(this.#steps, this.#retainMs, nowMs, tellers);
     this.#metrics = new ObjectMetrics(storage.sql);
-    for (const make of [makeSequenceTable, makeFenceTable]) make(storage.sql);
+    this.#makeTables();
     this.#woken = this.#wake();
     const insides: OnceInsides<Storage> = {
       sql: storage.sql,
@@ -158,10 +171,6 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
     };
     // Cast: the map is asked with the object, which has the type of its own storage.
     onceInsides.set(this, insides as unknown as OnceInsides<ExactlyOnceStorage>);
-  }
-
-  get alarms(): Pick<ObjectAlarms, "set" | "every" | "cancel" | "list"> {
-    return this.#alarms;
   }
 
   get sagas(): Sagas<Storage> {
@@ -236,15 +245,24 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
 
   async alarm(): Promise<void> {
     try {
-      await this.#ready();
-      await this.#alarms.run();
-      this.#countAlarms();
-      if (this.#metrics.isChanged) await this.#storeMetrics();
+      await this.#runAlarms().catch((error: unknown) => {
+        this.#onFailure(error);
+        if (this.#broken === undefined) throw error;
+        tellSafely(this.#onError, error);
+        return this.#runAlarms();
+      });
     } catch (error) {
       // Thrown, the platform would try six times, and then forget the alarm.
       tellSafely(this.#onError, error);
       await this.#armLater();
     }
+  }
+
+  async #runAlarms(): Promise<void> {
+    await this.#ready();
+    await this.#alarms.run();
+    this.#countAlarms();
+    if (this.#metrics.isChanged) await this.#storeMetrics();
   }
 
   metrics(): Promise<ExactlyOnceMetrics> {
@@ -307,6 +325,7 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
   async #recover(): Promise<void> {
     const { ledger } = this;
     const { sql } = this.#ctx.storage;
+    this.#makeTables();
     await ledger.migrate();
     const takeovers = await ledger.recover();
     const dueMs = this.#sagas === undefined ? undefined : await ledger.entries.nextDue(["saga"]);
@@ -319,6 +338,18 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
     const isRecovery = takeovers > 0 || hasEvents || (dueMs !== undefined && dueMs <= 0);
     if (isRecovery) this.#count("recoveries", 1);
   }
+
+  /** Writes nothing if they are there. */
+  #makeTables(): void {
+    const { sql } = this.#ctx.storage;
+    for (const make of [makeSequenceTable, makeFenceTable, makeMetricsTable]) make(sql);
+    this.#alarms.makeTable();
+  }
+
+  /** The storage was emptied: the next call makes the tables again. */
+  readonly #onFailure = (error: unknown): void => {
+    if (/no such table: hapax_/.test(String(error))) this.#broken = { error };
+  };
 
   #workOf(name: string): AlarmWork | undefined {
     if (Object.hasOwn(this.#works, name)) return this.#works[name];
@@ -436,6 +467,26 @@ class OnceInObject<Storage extends ExactlyOnceStorage> implements ExactlyOnce<St
       tellSafely(this.#onError, error);
     }
   }
+}
+
+/** A user's alarm must not replace one of the object. */
+function usersAlarms(alarms: Alarms): Pick<ObjectAlarms, "set" | "every" | "cancel" | "list"> {
+  const own = (name: string): string => {
+    if (!String(name).startsWith(OWN_ALARMS)) return name;
+    throw new HapaxError("invalid_request", `the name is one of the object's own; name=${name}`);
+  };
+  return {
+    set: (name, atMs) => {
+      alarms.set(own(name), atMs);
+    },
+    every: (name, everyMs) => {
+      alarms.every(own(name), everyMs);
+    },
+    cancel: (name) => {
+      alarms.cancel(own(name));
+    },
+    list: () => alarms.list(),
+  };
 }
 
 function tell(error: unknown): void {

@@ -8,7 +8,8 @@
 
 import { systemClock } from "../../base/clock.ts";
 import { exactJson } from "../../base/exact-json.ts";
-import { HapaxError } from "../../base/errors.ts";
+import { wordsOfError } from "../../base/error-words.ts";
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { quotedName } from "../databases/quoting.ts";
 import { Check } from "../once/check.ts";
 import {
@@ -31,6 +32,10 @@ import {
 
 /** Rows that are read at once, in one step of the object. */
 const PAGE_ROWS = 200;
+/** Of an error that a statement of an export has thrown. */
+const WORDS_MAX = 200;
+/** Storages into which an import runs: two of them would mix their chunks. */
+const importing = new WeakSet<object>();
 /** A row of the table where an import waits: below the platform's 2 MB. */
 const PART_BYTES = 1024 * 1024;
 
@@ -202,6 +207,9 @@ export async function importObject(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
 ): Promise<void> {
   const { sql } = storage;
+  if (importing.has(storage))
+    throw new HapaxError("in_progress", "another import of the object has not ended");
+  importing.add(storage);
   const clear = `DROP TABLE IF EXISTS ${IMPORT_TABLE}`;
   storage.transactionSync(() => {
     sql.exec(clear);
@@ -211,12 +219,22 @@ export async function importObject(
   try {
     const count = await stage(storage, chunks);
     storage.transactionSync(() => {
-      swap(storage, count);
+      try {
+        swap(storage, count);
+      } catch (cause) {
+        if (isHapaxError(cause)) throw cause;
+        const words = wordsOfError(cause, WORDS_MAX).message;
+        throw new HapaxError("invalid_request", `the export cannot be imported: ${words}`, {
+          cause,
+        });
+      }
       sql.exec(clear);
     });
   } catch (error) {
     sql.exec(clear);
     throw error;
+  } finally {
+    importing.delete(storage);
   }
   replacedStorages.add(storage);
   // What was imported may have to go on, also if no call comes for a long time.
@@ -260,25 +278,40 @@ function swap(storage: ObjectTableStorage, count: number): void {
   sql.exec("PRAGMA defer_foreign_keys = on");
   for (const { type, name } of madeIn(sql).toReversed()) drop(storage, type, name);
   for (const key of [...kv.list()].map(([name]) => name)) kv.delete(key);
-  let rows = 0;
   const insert = new Inserting(storage);
+  const made: unknown[] = [];
+  let isOver = false;
   for (let number = 0; number < count; number += 1) {
-    for (const line of linesOfChunk(stagedChunk(storage, number))) {
-      const [kind, first, second, third] = line;
-      if (kind === "row") {
-        insert.row(line.slice(1));
-        rows += 1;
-      } else if (kind === "schema") sql.exec(String(third));
-      else if (kind === "table") insert.begin(String(first), second as readonly string[], third);
+    for (const [kind, ...values] of linesOfChunk(stagedChunk(storage, number))) {
+      const [first, second, third] = values;
+      if (isOver) throw unlike("goes on behind its last line");
+      if (kind === "row") insert.row(values);
+      else if (kind === "schema") {
+        made.push(values);
+        sql.exec(String(third));
+      } else if (kind === "table") insert.begin(String(first), second as readonly string[], third);
       else if (kind === "counter") setCounter(storage, String(first), String(second));
       else if (kind === "key") kv.put(String(first), second);
-      else if (kind !== "end" || first !== rows)
-        throw new HapaxError(
-          "invalid_request",
-          "the export has another number of rows than it says",
-        );
+      else if (kind !== "end" || first !== insert.rows)
+        throw unlike("has another number of rows than it says");
+      else isOver = true;
     }
   }
+  if (!isOver) throw unlike("has no last line");
+  // Its statements have made what it says, and nothing else.
+  const found = madeIn(sql).map(({ type, name, sql: text }) => [type, name, text]);
+  if (sorted(found) !== sorted(made)) throw unlike("has statements that no export has");
+}
+
+function unlike(how: string): HapaxError {
+  return new HapaxError("invalid_request", `the export ${how}`);
+}
+
+function sorted(lines: readonly unknown[]): string {
+  return lines
+    .map((line) => JSON.stringify(line))
+    .toSorted()
+    .join("\n");
 }
 
 function drop({ sql }: ObjectTableStorage, type: string, name: string): void {
@@ -308,6 +341,7 @@ function stagedChunk({ sql }: ObjectTableStorage, number: number): Uint8Array {
 
 /** Puts rows into the table that was begun. */
 class Inserting {
+  rows = 0;
   readonly #storage: ObjectTableStorage;
   #into = "";
   #hasRowid = false;
@@ -323,6 +357,7 @@ class Inserting {
   }
 
   row(line: readonly unknown[]): void {
+    this.rows += 1;
     const values = this.#hasRowid ? line.slice(1) : line;
     const bound = values.map(boundValue);
     const texts = bound.map(({ sql }) => sql);

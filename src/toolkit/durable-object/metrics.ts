@@ -72,6 +72,10 @@ interface KeptMetrics {
   readonly latencies: number[];
 }
 
+export function makeMetricsTable(sql: ObjectSql): void {
+  sql.exec(TABLE);
+}
+
 export class ObjectMetrics {
   readonly #sql: ObjectSql;
   readonly #own: ObjectCounts = { ...NO_COUNTS };
@@ -80,7 +84,6 @@ export class ObjectMetrics {
 
   constructor(sql: ObjectSql) {
     this.#sql = sql;
-    sql.exec(TABLE);
   }
 
   /** Whether there is something that is not stored. */

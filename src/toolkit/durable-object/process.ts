@@ -158,15 +158,28 @@ export class Processing<Storage extends ObjectStorage> {
     if ("data" in claimed) return claimed;
     await failpoint("object.claimed");
     const { attempts, token } = claimed;
-    let result: T;
     try {
-      result = await work({ key: await remoteKey([place.scope, place.key]), attempt: attempts });
+      const key = await remoteKey([place.scope, place.key]);
+      const result = await work({ key, attempt: attempts });
+      await failpoint("object.worked");
+      const kept = await this.#complete(job, claimed, result, commit);
+      await failpoint("object.completed");
+      return kept;
     } catch (error) {
-      await this.#release(job, token, attempts);
+      // Also if what it writes was refused: the next call does not wait for the end of the lease.
+      await this.#release(job, token, attempts).catch(() => undefined);
       throw error;
     }
-    await failpoint("object.worked");
-    const kept = await this.#steps.run((context): Kept => {
+  }
+
+  #complete<T>(
+    job: Job,
+    { attempts, token }: { readonly attempts: number; readonly token: number },
+    result: T,
+    commit: ((result: T, work: ObjectWork<Storage>) => void) | undefined,
+  ): Promise<Kept> {
+    const { place } = job;
+    return this.#steps.run((context): Kept => {
       const data = bytesOf(result);
       if (commit !== undefined) requireSync<unknown>(commit(result, context));
       const write = doneWrite(job, attempts, data, "same");
@@ -179,8 +192,6 @@ export class Processing<Storage extends ObjectStorage> {
       this.#tell.kept();
       return { data, isDuplicate: false, token };
     });
-    await failpoint("object.completed");
-    return kept;
   }
 
   /** The next call does the work again. */

@@ -63,9 +63,6 @@ const FIND = "SELECT state FROM hapax_senders WHERE sender = ?";
 const PUT = "INSERT OR REPLACE INTO hapax_senders (sender, state) VALUES (?, ?)";
 const FAILURE_CHARS_MAX = 1000;
 
-/** Objects whose table is there, in this life. */
-const prepared = new WeakSet<object>();
-
 /**
  * Handles a call of `toObjects` of another object: its events in order, each once. The work must not be async: it and the number of
  * its event are one transaction. Return the answer to the caller as it is. Throws `invalid_request`.
@@ -93,8 +90,8 @@ export async function fromObjects<Storage extends ExactlyOnceStorage>(
     throw new HapaxError("invalid_request", "fromObjects needs what exactlyOnce has made");
   const { sql, steps, ready } = insides;
   await ready();
-  if (!prepared.has(once)) await steps.run(() => sql.exec(TABLE));
-  prepared.add(once);
+  // Writes nothing if it is there.
+  await steps.run(() => sql.exec(TABLE));
   await failpoint("delivery.began");
   if (delivery.messages.length === 0) return await openEpoch(insides, delivery);
   const answer = await takeAll(insides, delivery, work);

@@ -39,6 +39,8 @@ export interface SequenceOptions<Storage, Message> {
   readonly first?: number;
   /** How many messages are held that came too early. Default 1,000. */
   readonly heldMax?: number;
+  /** How many bytes of them are held. A text counts two for each character, all else as its JSON. Default 8 MiB. */
+  readonly heldBytesMax?: number;
 }
 
 /** The result of `receive()`. `last`: all messages up to this number are done; tell it to the source as the acknowledgement. */
@@ -102,7 +104,9 @@ export class SourceSequence<
     check.name("source", source);
     const { MAX_SAFE_INTEGER } = Number;
     this.#first = check.whole("first", options.first, 1, 0, MAX_SAFE_INTEGER);
-    this.#early = new EarlyMessages(check.whole("heldMax", options.heldMax, 1000, 0, 1_000_000));
+    const heldMax = check.whole("heldMax", options.heldMax, 1000, 0, 1_000_000);
+    const bytesMax = check.whole("heldBytesMax", options.heldBytesMax, 2 ** 23, 0, 2 ** 30);
+    this.#early = new EarlyMessages(heldMax, bytesMax);
     check.end();
     this.#host = host;
     this.#source = source;
@@ -123,7 +127,7 @@ export class SourceSequence<
     const { kind, last } = await this.#take(sequence, message);
     await failpoint("sequence.committed");
     if (kind === "duplicate") this.#host.onDuplicate();
-    if (kind === "early") this.#early.hold(sequence, message);
+    if (kind === "early") this.#hold(sequence, message);
     const done = kind === "next" ? await this.#takeHeld(last) : last;
     await this.#look(done, kind === "early" ? sequence - 1 : undefined);
     return { kind: kind === "next" ? "done" : kind, last: done };
@@ -164,6 +168,10 @@ export class SourceSequence<
     });
   }
 
+  #hold(sequence: number, message: Message): void {
+    this.#early.hold(sequence, message, bytesOf(message));
+  }
+
   /** Takes what was held and is next now. One whose work throws stays held, and comes again with the alarm. */
   async #takeHeld(last: number): Promise<number> {
     let done = last;
@@ -175,7 +183,7 @@ export class SourceSequence<
       try {
         done = (await this.#take(done + 1, held.message)).last;
       } catch (error) {
-        this.#early.hold(done + 1, held.message);
+        this.#hold(done + 1, held.message);
         tellSafely(this.#host.onError, error);
         break;
       }
@@ -227,5 +235,15 @@ export class SourceSequence<
   #last(): number {
     const [row] = objectRows(this.#host.sql, FIND, this.#source);
     return row === undefined ? this.#first - 1 : Number(row["last"]);
+  }
+}
+
+/** About how much memory a message takes. One that JSON does not know is not held. */
+function bytesOf(message: unknown): number {
+  if (message instanceof ArrayBuffer || ArrayBuffer.isView(message)) return message.byteLength;
+  try {
+    return 2 * (typeof message === "string" ? message : (JSON.stringify(message) ?? "")).length;
+  } catch {
+    return Infinity;
   }
 }

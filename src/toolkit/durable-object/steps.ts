@@ -23,17 +23,20 @@ export class Steps<Storage extends ObjectStorage> {
   readonly #alarms: Alarms;
   readonly #canEmit: boolean;
   readonly #nowMs: () => number;
+  readonly #onFailure: (error: unknown) => void;
 
   constructor(
     ledger: DurableObjectLedger<Storage>,
     alarms: Alarms,
     canEmit: boolean,
     nowMs: () => number,
+    onFailure: (error: unknown) => void,
   ) {
     this.ledger = ledger;
     this.#alarms = alarms;
     this.#canEmit = canEmit;
     this.#nowMs = nowMs;
+    this.#onFailure = onFailure;
   }
 
   /** Runs the work in its turn. */
@@ -43,6 +46,7 @@ export class Steps<Storage extends ObjectStorage> {
     } catch (error) {
       // What the work has set was rolled back with it.
       this.#alarms.forgetArmed();
+      this.#onFailure(error);
       throw error;
     }
   }

@@ -27,6 +27,12 @@ describe("a named alarm", () => {
     expect(alarmEvery(alarm, "a", 600, 1400).dueMs).toBe(2000);
   });
 
+  test("G67 that repeats begins anew if it was set while the clock was ahead", () => {
+    const ahead = alarmEvery(undefined, "a", 500, 1_000_000);
+    expect(alarmEvery(ahead, "a", 500, 1000).dueMs).toBe(1500);
+    expect(alarmEvery(ahead, "a", 500, 1_000_000)).toBe(ahead);
+  });
+
   test("G67 that was missed many times runs once, and then in its old rhythm", () => {
     const alarm = { ...alarmAt("a", 1000), everyMs: 100 };
     expect(missedOf(alarm, 1000)).toBe(0);

@@ -32,14 +32,17 @@ export function alarmAt(name: string, dueMs: number): NamedAlarm {
   return { name, dueMs, runAtMs: dueMs, everyMs: undefined, failures: 0 };
 }
 
-/** An alarm that repeats. One of the same interval stays as it is: saying it again moves nothing. */
+/**
+ * An alarm that repeats. One of the same interval stays as it is: saying it again moves nothing. Only one that is further away than its
+ * interval begins anew: it was set while the clock was ahead.
+ */
 export function alarmEvery(
   known: NamedAlarm | undefined,
   name: string,
   everyMs: number,
   nowMs: number,
 ): NamedAlarm {
-  if (known?.everyMs === everyMs) return known;
+  if (known?.everyMs === everyMs && known.dueMs <= nowMs + everyMs) return known;
   return { ...alarmAt(name, nowMs + everyMs), everyMs };
 }
 
