@@ -50,11 +50,18 @@ inWorkerd(
   "G67 an alarm that was deleted behind the object's back comes back at the next wake",
   async () => {
     const object = stage.shop("deleted");
+    const lose = async (): Promise<void> => {
+      await object.json("/loseAlarm");
+      expect(await object.json("/alarms")).toMatchObject({ platform: null });
+      await object.evict();
+      await object.json("/life");
+    };
+    await object.json("/set", { id: "tick", ms: 60_000 });
+    await lose();
+    const { named, platform } = await object.json<Alarms>("/alarms");
+    expect(platform).toBe(new Map(named).get("tick"));
     await object.json("/set", { id: "tick", ms: 300 });
-    await object.json("/loseAlarm");
-    expect(await object.json("/alarms")).toMatchObject({ platform: null });
-    await object.evict();
-    await object.json("/life");
+    await lose();
     await expectCount("deleted", 1);
   },
 );

@@ -66,8 +66,32 @@ describe("exactly-once with hibernation", () => {
     expect(results.filter((event) => event.id === eventId)).toHaveLength(1);
   });
 
-  inWorkerd("G66 should recover outbox on wake", async () => {
+  inWorkerd("G66 should recover outbox on wake, from a real eviction", async () => {
     const object = createTestDO("sketch 2");
+    // The alarm that would publish them at once is lost
+    await stage.shop("sketch 2").json("/quiet", { n: 1 });
+
+    // Buffer events
+    await stage.shop("sketch 2").json("/emit", { id: "123", text: "sketch 2 sink" });
+    await stage.shop("sketch 2").json("/emit", { id: "456", text: "sketch 2 sink" });
+
+    // Hibernate before flush
+    await stage.shop("sketch 2").evict();
+
+    // Wake and verify outbox persisted
+    await object.wake();
+    const pending = await object.getPendingOutboxEvents();
+    expect(pending).toHaveLength(2);
+
+    // Flush should complete
+    await object.flush();
+    const delivered = await object.getDeliveredEvents();
+    expect(delivered).toHaveLength(2);
+    expect(delivered).toEqual(['got {"orderId":"123"}', 'got {"orderId":"456"}']);
+  });
+
+  inWorkerd("G66 should recover outbox on wake", async () => {
+    const object = createTestDO("sketch 3");
 
     // Buffer events; the alarm that would publish them stops before it sends
     await object.emit({ type: "order.created", orderId: "123" });
