@@ -10,6 +10,7 @@ const SSE = "src/streams/server/sse.ts";
 const SOCKET = "src/streams/runtimes/reader-socket.ts";
 const STORE_TEST = "test/workers/store.test.ts";
 const TEST = "test/workers/streams.test.ts";
+const DOOR_TEST = "test/workers/door.test.ts";
 const FRAMES = "the store of an object > keeps the contract of stores, in frames";
 const IN_PAGES = "the store of an object > keeps the contract of stores, in pages";
 
@@ -23,6 +24,39 @@ export const objectFaults: readonly Fault[] = [
     caughtBy: {
       file: "test/workers/access.test.ts",
       test: "access in objects > G72 a reader that holds the socket of its object itself gets nothing when its credential is over",
+    },
+  },
+  {
+    name: "objects: another spelling of a path leads to another object",
+    guarantee: "G72",
+    file: "src/streams/runtimes/streams-door.ts",
+    find: `return objectOf(parsed.name) ?? asked;`,
+    replace: `return objectOf(pathname) ?? asked;`,
+    caughtBy: {
+      file: DOOR_TEST,
+      test: "the door of streams in objects > G72 every spelling of a path leads to the one object of its stream",
+    },
+  },
+  {
+    name: "objects: a caller chooses the object of a stream",
+    guarantee: "G72",
+    file: "src/streams/runtimes/streams-door.ts",
+    find: `return objectOf(parsed.name) ?? asked;`,
+    replace: `return asked ?? objectOf(parsed.name);`,
+    caughtBy: {
+      file: DOOR_TEST,
+      test: "the door of streams in objects > G72 a stream outside of /v1/stream is in the object of its path, also if its caller names another one",
+    },
+  },
+  {
+    name: "objects: a client that sends the header of the door loses its body",
+    guarantee: "G72",
+    file: "src/streams/runtimes/streams-door.ts",
+    find: `  headers.delete(BRIDGE_HEADER);`,
+    replace: `  headers.set(BRIDGE_HEADER, "1");`,
+    caughtBy: {
+      file: DOOR_TEST,
+      test: "the door of streams in objects > G72 a header of ours that a client sends changes nothing",
     },
   },
   {

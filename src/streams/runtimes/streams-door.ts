@@ -1,15 +1,18 @@
 /**
  * The Worker in front of objects with streams. It finds the object of a path, and holds live answers, so that objects sleep while
  * readers stay: it gets their events on a WebSocket, and has the timers.
+ *
+ * A stream is in one object, however its path is spelled: the object follows from the name of the stream, which is decoded.
  */
 
 import { systemClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { CONTROL_ROOT, STREAM_ROOT } from "../../protocol/subscription-path.ts";
+import { isReserved } from "../../protocol/reserved.ts";
 import { encodeHeartbeat } from "../../protocol/sse.ts";
 import { fetchRefusal } from "./fetch-refusal.ts";
+import { parseStreamPath } from "../../protocol/values.ts";
 import type { ObjectNamespace, ObjectSocket } from "./object-platform.ts";
 import { SOCKET_CUT, SOCKET_END, TAKEN_BYTES } from "./reader-socket.ts";
 import { BRIDGE_HEADER, LIFE_HEADER } from "./streams-object.ts";
@@ -19,9 +22,9 @@ export interface StreamsDoorOptions<Env> {
   /** Returns the binding of the class that `durableStreams` has made. */
   readonly namespace: (env: Env) => ObjectNamespace;
   /**
-   * Returns the name of the object that has a path, such as its first segment. Streams of one object can share transactions, groups
-   * and forks. Undefined: the path belongs to no object, and the request must name one: `?object=name`. For paths that are no streams,
-   * such as those of groups, `?object=name` comes first.
+   * Returns the name of the object that has a path, such as its first segment. The path of a stream is its name: percent-decoded, so that
+   * `%40` and `@` lead to one object. Streams of one object can share transactions, groups and forks. Undefined: the path belongs to no object,
+   * and the request must name one: `?object=name`. For paths that are no streams, such as those of groups, `?object=name` comes first.
    */
   readonly objectOf: (path: string) => string | undefined;
   /**
@@ -62,7 +65,7 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
       const stub = binding.get(binding.idFromName(name) as never);
       const isLive = admitted.method === "GET" && url.searchParams.get("live") === "sse";
       try {
-        if (!isLive) return await stub.fetch(admitted);
+        if (!isLive) return await stub.fetch(unbridged(admitted));
         const answer = await stub.fetch(bridged(admitted));
         const { webSocket } = answer as Response & { readonly webSocket?: ObjectSocket | null };
         if (webSocket === undefined || webSocket === null) return answer;
@@ -82,8 +85,18 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
  */
 function nameOf({ pathname, searchParams }: URL, objectOf: StreamsDoorOptions<never>["objectOf"]) {
   const asked = searchParams.get("object") ?? undefined;
-  const isStream = pathname.startsWith(STREAM_ROOT) && !pathname.startsWith(CONTROL_ROOT);
-  return isStream ? (objectOf(pathname) ?? asked) : (asked ?? objectOf(pathname));
+  const parsed = parseStreamPath(pathname);
+  // What is no path of a stream is refused by the object.
+  if (parsed.kind === "invalid" || isReserved(parsed.name)) return asked ?? objectOf(pathname);
+  return objectOf(parsed.name) ?? asked;
+}
+
+/** The header is between the door and its objects: with it an object reads no body. */
+function unbridged(request: Request): Request {
+  if (!request.headers.has(BRIDGE_HEADER)) return request;
+  const headers = new Headers(request.headers);
+  headers.delete(BRIDGE_HEADER);
+  return new Request(request, { headers });
 }
 
 function bridged({ url, headers: sent }: Request): Request {
