@@ -199,3 +199,28 @@ inWorkerd(
     expect(await effects(object)).toEqual(["1"]);
   },
 );
+
+inWorkerd(
+  "G66 an object whose database is full has done what it has told, and nothing else",
+  async (object) => {
+    const told = ["first"];
+    const first = await object.json("/process", { id: "first" });
+    await object.json("/pages", { n: 45 });
+    for (let at = 0, refused = 0; refused < 4; at += 1) {
+      expect(at).toBeLessThan(400);
+      const id = `${at} `.padEnd(480, "x");
+      const way = at % 2 === 0 ? "/process" : "/elsewhere";
+      const answer = await object.fetch(way, { method: "POST", body: JSON.stringify({ id }) });
+      const text = await answer.text();
+      if (answer.status === 200 && text.includes("isDuplicate")) told.push(id);
+      else refused += 1;
+    }
+    expect(told.length).toBeGreaterThan(10);
+    await object.evict();
+    expect((await effects(object)).toSorted()).toEqual(told.toSorted());
+    expect(await object.json("/process", { id: "first" })).toEqual({
+      ...(first as object),
+      isDuplicate: true,
+    });
+  },
+);
