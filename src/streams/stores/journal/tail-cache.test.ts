@@ -36,8 +36,8 @@ test("what is read from the cache is the stream's own data up to its tail, witho
 test("a page at the tail is empty, and a page ends at its limit", () => {
   const cache = new TailCache(10_000);
   const stream = 1 as StreamId;
-  cache.add(stream, 5 as Offset, Buffer.from("abc"));
-  cache.add(stream, 8 as Offset, Buffer.from("defg"));
+  cache.add(stream, 5 as Offset, new TextEncoder().encode("abc"));
+  cache.add(stream, 8 as Offset, new TextEncoder().encode("defg"));
   const read = (from: number, to: number, bytesMax: number): string[] | undefined =>
     cache
       .read(stream, from as Offset, to as Offset, bytesMax)
@@ -134,6 +134,24 @@ test("a frame of which little is data is copied, not kept", () => {
   expect(cache.bytes).toBeLessThan(20_000);
   const page = cache.read(1 as StreamId, 0 as Offset, 100 as Offset, 1000);
   expect(page?.appends[0]?.buffer.byteLength).toBeLessThan(20_000);
+});
+
+test("copies share memory with each other, and with nothing else of the process", () => {
+  const cache = new TailCache(1 << 20);
+  const stream = 1 as StreamId;
+  const others: Buffer[] = [];
+  for (let at = 0; at < 100; at += 1) {
+    others.push(Buffer.from("another part of the process takes small buffers, too".repeat(20)));
+    const data = Uint8Array.of(at);
+    cache.addFrame([{ stream, start: at as Offset, data, isBorrowed: true }]);
+    data[0] = 255;
+  }
+  const page = cache.read(stream, 0 as Offset, 100 as Offset, Infinity);
+  expect(page?.appends.map(([byte]) => byte)).toEqual(Array.from({ length: 100 }, (_, at) => at));
+  const held = new Set(page?.appends.map(({ buffer }) => buffer));
+  expect(held.size).toBe(1);
+  expect(others.filter(({ buffer }) => held.has(buffer))).toEqual([]);
+  expect(cache.bytes).toBeLessThan(30_000);
 });
 
 test("streams that are written and removed leave nothing behind, also behind one that stays", () => {

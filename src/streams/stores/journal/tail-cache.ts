@@ -21,7 +21,7 @@ interface CachedStream {
   gone: number;
 }
 
-/** Memory that entries share: that of a frame, or of Node's pool of small buffers. */
+/** Memory that entries share: that of a frame, or a piece for copies. */
 interface Holder {
   readonly memory: ArrayBufferLike;
   entries: number;
@@ -30,6 +30,11 @@ interface Holder {
 /** What an entry costs besides its bytes, and what a stream with entries costs besides those. */
 const ENTRY_BYTES = 160;
 const STREAM_BYTES = 320;
+/**
+ * The memory in which copies of small data share a piece. Not Node's pool of small buffers: other parts of the process share that one, so that a
+ * few bytes would keep, and count as, the whole of it. It has 8 KiB or 64 KiB, as the version of Node is.
+ */
+const PIECE_BYTES = 8192;
 /** Places in the queue that may be unused before it is shortened. */
 const UNUSED_PLACES = 4096;
 
@@ -44,6 +49,8 @@ export class TailCache {
   #empty = 0;
   #bytes = 0;
   #lastHolder: Holder | undefined;
+  #piece: Uint8Array = EMPTY;
+  #pieceUsed = 0;
 
   constructor(bytesMax: number) {
     this.#bytesMax = bytesMax;
@@ -69,8 +76,20 @@ export class TailCache {
     }
     const isWorthIt = 2 * shared >= held;
     for (const { stream, start, data, isBorrowed } of placed) {
-      this.add(stream, start, isBorrowed || !isWorthIt ? Buffer.from(data) : data);
+      this.add(stream, start, isBorrowed || !isWorthIt ? this.#copy(data) : data);
     }
+  }
+
+  #copy(data: Uint8Array): Uint8Array {
+    if (data.length > PIECE_BYTES / 2) return new Uint8Array(data);
+    if (this.#pieceUsed + data.length > this.#piece.length) {
+      this.#piece = Buffer.allocUnsafeSlow(PIECE_BYTES);
+      this.#pieceUsed = 0;
+    }
+    const copy = this.#piece.subarray(this.#pieceUsed, this.#pieceUsed + data.length);
+    copy.set(data);
+    this.#pieceUsed += data.length;
+    return copy;
   }
 
   add(stream: StreamId, start: Offset, data: Uint8Array): void {
