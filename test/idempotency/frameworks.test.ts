@@ -275,6 +275,33 @@ describe("Fastify", () => {
   });
 });
 
+/** As the server of Hono hands it over with `overrideGlobalObjects: false`: the platform cannot copy it. */
+function lookalike(key: string): Request {
+  const headers = { "Idempotency-Key": key };
+  const real = new Request("http://localhost/pay", { method: "POST", body: "17", headers });
+  const parts = ["url", "method", "headers", "signal", "body", "bodyUsed"] as const;
+  const getters = parts.map((part) => [part, { get: () => real[part] }] as const);
+  return Object.create(Request.prototype, Object.fromEntries(getters)) as Request;
+}
+
+test("a request that only looks like one of the platform reaches its handler with its body, and is paid once", async () => {
+  expect(() => new Request(lookalike("k"), { method: "POST", body: "17" })).toThrow(TypeError);
+  const { engine } = openEngine();
+  let paid = 0;
+  const app = new Hono();
+  app.use(honoIdempotency(engine));
+  app.post("/pay", async (c) => c.text(`paid ${await c.req.text()} ${++paid}`));
+  const plain = (request: Request): Promise<Response> =>
+    engine.handle(request, async (unread) => new Response(`paid ${await unread.text()} ${++paid}`));
+  const doors: readonly ((request: Request) => Response | Promise<Response>)[] = [app.fetch, plain];
+  for (const [at, door] of doors.entries()) {
+    for (const _ of [1, 2]) {
+      const answer = await door(lookalike(`k${at}`));
+      expect(await answer.text()).toBe(`paid 17 ${at + 1}`);
+    }
+  }
+});
+
 test("node:http: an answer has one Content-Length, also if its handler sets another", async () => {
   const { engine } = openEngine();
   const port = await listen(

@@ -36,7 +36,13 @@ import {
   NO_PROGRESS,
   type StoredRequest,
 } from "./record.ts";
-import { type AdaptedRequest, bytesOf, type IdempotencyRequest, readBody } from "./request.ts";
+import {
+  type AdaptedRequest,
+  bytesOf,
+  type IdempotencyRequest,
+  readBody,
+  unreadRequest,
+} from "./request.ts";
 import { type FlightId, flightIdOf, Flights, type RunningRequest } from "./flights.ts";
 import { type OpenedLock, openLocked } from "./open-transaction.ts";
 import { type Kept, Run } from "./run.ts";
@@ -92,9 +98,7 @@ export class Idempotency<Tx, Source = unknown> {
       signal,
     });
     if (begun.kind === "answer") return responseOf(begun.answer);
-    // Cast: the type requires bytes that no other thread can change; ours are never shared.
-    const body = bytes as Uint8Array<ArrayBuffer>;
-    const unread = request.body === null ? request : new Request(request, { method, body });
+    const unread = request.body === null ? request : unreadRequest(request, bytes);
     return responseOf(await this.perform(begun.run, unread, handler));
   }
 

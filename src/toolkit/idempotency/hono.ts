@@ -13,6 +13,7 @@ import {
   hasLostHeaders,
   LOST_HEADERS,
   readBody,
+  unreadRequest,
   bodyTooLarge,
 } from "./request.ts";
 
@@ -117,9 +118,7 @@ async function readOf(c: HonoContext, bytesMax: number): Promise<Uint8Array | Ha
   }
   try {
     const bytes = await readBody(raw, bytesMax);
-    // Cast: the type requires bytes that no other thread can change; ours are never shared.
-    const body = bytes as Uint8Array<ArrayBuffer>;
-    if (bytes.length > 0) c.req.raw = new Request(raw, { method: raw.method, body });
+    if (bytes.length > 0) c.req.raw = unreadRequest(raw, bytes);
     return bytes;
   } catch (error) {
     if (isHapaxError(error, "body_too_large")) return error;

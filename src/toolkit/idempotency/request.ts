@@ -110,6 +110,22 @@ export async function readBody(request: Request, bytesMax: number): Promise<Uint
   }
 }
 
+/**
+ * Returns the request with a body that can be read again. Some servers hand over an object that only looks like a `Request`, and the
+ * platform cannot copy it: then the copy is made from its parts.
+ */
+export function unreadRequest(request: Request, bytes: Uint8Array): Request {
+  // Cast: the type requires bytes that no other thread can change; ours are never shared.
+  const body = bytes as Uint8Array<ArrayBuffer>;
+  const { method, url, headers, signal } = request;
+  try {
+    return new Request(request, { method, body });
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    return new Request(url, { method, headers: [...headers], body, signal });
+  }
+}
+
 /** The headers of a message of `node:http`. */
 type MessageHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
