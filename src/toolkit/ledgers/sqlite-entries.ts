@@ -14,7 +14,7 @@ import {
   type SqliteSession,
   type SqliteValue,
 } from "../databases/sqlite.ts";
-import { sqliteBytes } from "../databases/sqlite-bytes.ts";
+import { sqliteBytes, sqliteValue } from "../databases/sqlite-bytes.ts";
 import type { Entries, EntryWrite, Expected, Ledger, Place } from "./ledger.ts";
 import {
   entryOf,
@@ -202,5 +202,5 @@ export function sqliteLocked<Connection extends SqliteConnection>(
 }
 
 function asValues(values: Statement["values"]): readonly SqliteValue[] {
-  return values;
+  return values.map(sqliteValue);
 }

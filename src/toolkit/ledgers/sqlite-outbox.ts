@@ -14,7 +14,7 @@ import {
   type SqliteConnection,
   type SqliteSession,
 } from "../databases/sqlite.ts";
-import { sqliteBytes } from "../databases/sqlite-bytes.ts";
+import { sqliteBytes, sqliteValue } from "../databases/sqlite-bytes.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type {
   HeldEvent,
@@ -97,8 +97,8 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
 ): LogOutbox<Connection> {
   return createSqlOutbox<Connection>({
     owner: session.connection,
-    all: (sql, ...values) => session.prepare(sql).all(...values) as readonly Row[],
-    run: (sql, ...values) => session.prepare(sql).run(...values),
+    all: (sql, ...values) => session.prepare(sql).all(...values.map(sqliteValue)) as readonly Row[],
+    run: (sql, ...values) => session.prepare(sql).run(...values.map(sqliteValue)),
     reading: async (work) => (joined === undefined ? session.read(work) : joined(work)),
     writing: async (work) => (joined === undefined ? session.transaction(work) : joined(work)),
     join: (tx) => ownTransaction(session.connection, tx),
