@@ -1,12 +1,13 @@
 /**
  * `npm run test:crash`: the crash tests at full length. 500 cycles of kill -9, a kill at every system call,
  * 10,000 power cuts, a power cut at every call of the start after every kill, every torn byte, every flipped bit; races and
- * storms of a thousand seeds.
+ * storms of a thousand seeds. Without arguments, also every test but the heavy ones on the other lines of Node.
  * Takes the better part of an hour.
  */
 
 import { buildIfNeeded, install, main } from "./prepare.mjs";
 import { run, tool } from "./run.mjs";
+import { testLines } from "./test-lines.mjs";
 
 const FILES = [
   "test/power-cut",
@@ -38,4 +39,8 @@ await main(async () => {
     show: true,
   });
   process.exitCode = code;
+  if (process.argv.length > 2) return;
+  const { lines, problems } = await testLines(true);
+  for (const line of [...lines, ...problems]) console.log(line);
+  if (problems.length > 0) process.exitCode = 1;
 });

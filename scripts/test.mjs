@@ -1,61 +1,17 @@
 /**
- * `npm test`: the whole proof on a clean clone. Checks, then every test, then the planted faults;
- * its last lines say how many tests ran. Arguments go to vitest; with arguments, a part of the tests
- * is meant, and checks and faults are left out.
+ * `npm test`: the whole proof on a clean clone. Checks, then every test, then a part of them on the other
+ * supported lines of Node, then the planted faults; its last lines say how many tests ran. Arguments go to vitest; with
+ * arguments, a part of the tests is meant, and all else is left out.
  */
 
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, relative } from "node:path";
+import { join } from "node:path";
 import { check } from "./check.mjs";
 import { buildIfNeeded, Failure, install, main } from "./prepare.mjs";
-import { isMain, root, run, tool } from "./run.mjs";
-
-const isCi = process.env.CI !== undefined && process.env.CI !== "" && process.env.CI !== "false";
-
-async function runVitest(args, tally) {
-  const reporters = ["--reporter=default", `--reporter=${join(root, "scripts", "tally.mjs")}`];
-  const { code } = await run(tool("vitest"), ["run", ...reporters, ...args], {
-    show: true,
-    env: { HAPAX_TALLY: tally, NODE_ENV: "test" },
-  });
-  const report = existsSync(tally) ? JSON.parse(readFileSync(tally, "utf8")) : undefined;
-  return { code, tests: report?.tests ?? [], beside: outsideTests(report) };
-}
-
-/** Failures that belong to no test: files that did not load, errors outside of any test. */
-function outsideTests({ broken = [], unhandled = [] } = {}) {
-  return [
-    ...broken.map(({ file, message }) => `failed: ${relative(root, file)}: ${firstLine(message)}`),
-    ...unhandled.map((message) => `failed outside of tests: ${firstLine(message)}`),
-  ];
-}
-
-function firstLine(message = "no message") {
-  return message.split("\n", 1)[0].slice(0, 300);
-}
-
-/** The last lines of a run, and what in them makes it fail. */
-export function summarise(tests, mustGiveReasons) {
-  const count = (state) => tests.filter((test) => test.state === state).length;
-  const [passed, failed] = [count("passed"), count("failed")];
-  const skipped = tests.filter((test) => test.state !== "passed" && test.state !== "failed");
-  const problems = [];
-  if (passed + failed === 0) problems.push("no test ran");
-  if (failed > 0) problems.push(`${failed} tests failed`);
-  const unexplained = skipped.filter((test) => !test.note).length;
-  if (mustGiveReasons && unexplained > 0) problems.push(`${unexplained} skips give no reason`);
-  const title = ({ file, fullName }) => `${relative(root, file)} > ${fullName}`;
-  const lines = skipped.map((test) => `skipped: ${title(test)}: ${test.note || "no reason given"}`);
-  // Last, since the end of a long log is what people see of it.
-  for (const test of tests.filter(({ state }) => state === "failed")) {
-    lines.push(`failed: ${title(test)}: ${firstLine(test.messages?.[0])}`);
-  }
-  lines.push(
-    `tests: ${passed + failed} ran, ${passed} passed, ${failed} failed, ${skipped.length} skipped`,
-  );
-  return { lines, problems };
-}
+import { isMain, root, run } from "./run.mjs";
+import { isCi, runVitest, summarise } from "./suites.mjs";
+import { testLines } from "./test-lines.mjs";
 
 async function attempt(name, work, problems) {
   try {
@@ -84,6 +40,7 @@ async function testAll(args, tally) {
   const problems = [];
   if (isWhole) await attempt("check failed", check, problems);
   const { code, tests, beside } = await runVitest(args, tally);
+  const others = isWhole ? await testLines() : { lines: [], problems: [] };
   if (isWhole) {
     await attempt(
       "planted faults were not caught",
@@ -99,10 +56,10 @@ async function testAll(args, tally) {
     );
   }
   const summary = summarise(tests, isCi);
-  problems.push(...summary.problems);
+  problems.push(...others.problems, ...summary.problems);
   if (code !== 0 && summary.problems.length === 0) problems.push(`vitest ended with code ${code}`);
   if (problems.length > 0) console.log(`npm test failed: ${problems.join("; ")}`);
-  for (const line of [...beside, ...summary.lines]) console.log(line);
+  for (const line of [...others.lines, ...beside, ...summary.lines]) console.log(line);
   if (problems.length > 0) process.exitCode = 1;
 }
 
