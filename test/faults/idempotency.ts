@@ -134,4 +134,15 @@ export const idempotencyFaults: readonly Fault[] = [
       test: "all headers of a list go out, and what is set behind the end does not",
     },
   },
+  {
+    name: "a request that the platform cannot copy is refused",
+    guarantee: "G26",
+    file: "src/toolkit/idempotency/request.ts",
+    find: "if (!(error instanceof TypeError)) throw error;",
+    replace: "throw error;",
+    caughtBy: {
+      file: "test/idempotency/frameworks.test.ts",
+      test: "a request that only looks like one of the platform reaches its handler with its body, and is paid once",
+    },
+  },
 ];

@@ -49,4 +49,15 @@ export const limitFaults: readonly Fault[] = [
       test: "a request > has no room while other bodies hold bodiesBytesMax, and is refused with 429",
     },
   },
+  {
+    name: "limits: the cache of tails keeps memory of other parts of the process",
+    guarantee: "G34",
+    file: "src/streams/stores/journal/tail-cache.ts",
+    find: "isBorrowed || !isWorthIt ? this.#copy(data) : data",
+    replace: "isBorrowed || !isWorthIt ? Buffer.from(data) : data",
+    caughtBy: {
+      file: "src/streams/stores/journal/tail-cache.test.ts",
+      test: "copies share memory with each other, and with nothing else of the process",
+    },
+  },
 ];
