@@ -29,7 +29,9 @@ export interface Authority extends Certificate {
 const der = (tag: number, ...parts: Uint8Array[]): Uint8Array => {
   const content = Buffer.concat(parts);
   const { length } = content;
-  const head = length < 128 ? [tag, length] : [tag, 0x82, length >> 8, length & 0xff];
+  // As short as it can be: DER allows no other length, and Go reads no other.
+  const long = length < 256 ? [0x81, length] : [0x82, length >> 8, length & 0xff];
+  const head = [tag, ...(length < 128 ? [length] : long)];
   return Buffer.concat([Buffer.from(head), content]);
 };
 const hex = (digits: string): Uint8Array => Buffer.from(digits, "hex");
