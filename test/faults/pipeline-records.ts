@@ -6,6 +6,7 @@ const OUTAGES = "test/processing/pipeline-outages.test.ts";
 const POISON = "test/processing/pipeline-poison.test.ts";
 const ENDS = "test/processing/pipeline-ends.test.ts";
 const IDENTITY = "test/processing/pipeline-identity.test.ts";
+const SIGNALS = "test/processing/pipeline-signals.test.ts";
 
 export const pipelineRecordFaults: readonly Fault[] = [
   {
@@ -162,6 +163,50 @@ export const pipelineRecordFaults: readonly Fault[] = [
     caughtBy: {
       file: "test/processing/stored.test.ts",
       test: "G24 a sink that is ahead of its group leaves out no record",
+    },
+  },
+  {
+    name: "a function that never waits hides the end from its pipeline",
+    guarantee: "G24",
+    file: "src/client/processing/pipeline-bounds.ts",
+    find: "if (clock.steadyMs() - turnedMs < TURN_MS) return undefined;",
+    replace: "if (clock.steadyMs() - turnedMs < Infinity * TURN_MS) return undefined;",
+    caughtBy: {
+      file: SIGNALS,
+      test: "SIGTERM ends a busy worker after the current record, and what it has processed is stored",
+    },
+  },
+  {
+    name: "the records of a batch that failed are all tried alone, although the pipeline must end",
+    guarantee: "G24",
+    file: "src/client/processing/pipeline-server.ts",
+    find: "if (tried === span.count || bounds.isFull(tried)) return tried;",
+    replace: "if (tried === span.count) return tried;",
+    caughtBy: {
+      file: ENDS,
+      test: "does not hold up the end while its records are tried alone",
+    },
+  },
+  {
+    name: "the records of a batch that a database refused are all tried alone, although the pipeline must end",
+    guarantee: "G24",
+    file: "src/client/processing/pipeline-sink.ts",
+    find: "      if (portion.isEnding()) return;\n",
+    replace: "",
+    caughtBy: {
+      file: ENDS,
+      test: "does not hold up the end while its records are tried alone",
+    },
+  },
+  {
+    name: "records whose outputs a slow sink has not stored are committed",
+    guarantee: "G24",
+    file: "src/client/processing/pipeline-identity.ts",
+    find: "return incomplete === -1 ? counts.length : incomplete;",
+    replace: "return incomplete === 0 ? 0 : counts.length;",
+    caughtBy: {
+      file: ENDS,
+      test: "a slow sink with ids holds up the end for a second, and what it has stored is committed",
     },
   },
 ];

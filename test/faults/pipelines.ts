@@ -127,8 +127,8 @@ export const pipelineFaults: readonly Fault[] = [
     name: "the offset is committed before the sink has confirmed",
     guarantee: "G15",
     file: "src/client/processing/pipeline-identity.ts",
-    find: "    await this.#write(outputs, signal);\n",
-    replace: "    await batch.commit();\n    await this.#write(outputs, signal);\n",
+    find: "    const written = await this.#write(",
+    replace: "    await batch.commit();\n    const written = await this.#write(",
     caughtBy: {
       file: IDENTITY,
       test: "nothing is committed before the sink has confirmed it, however often it fails",

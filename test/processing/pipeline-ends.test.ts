@@ -4,7 +4,11 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { waitingClock } from "../../src/base/clock.ts";
 import { connectServer } from "../../src/client/processing.ts";
 import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
-import type { PipelineOptions } from "../../src/client/processing/pipeline-options.ts";
+import type {
+  DeduplicatingSink,
+  PipelineContext,
+  PipelineOptions,
+} from "../../src/client/processing/pipeline-options.ts";
 import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
@@ -140,6 +144,72 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
     await pipeline.run();
     expect(pipeline.counters.commits).toBe(5);
     expect(await stored()).toEqual(numbers(20));
+  });
+});
+
+test("a slow sink with ids holds up the end for a second, and what it has stored is committed", async () => {
+  await fill(stage.direct, INPUT, 20);
+  let nowMs = 0;
+  const stored: string[] = [];
+  const sink: DeduplicatingSink = {
+    deduplicates: true,
+    async write(outputs, { isEnding }) {
+      for (const [index, { id }] of outputs.entries()) {
+        if (index > 0 && isEnding()) return { stored: index };
+        // Told to end while the outputs of the first record are written: each output takes 300 ms.
+        if (stored.length === 1) void first.close();
+        nowMs += 300;
+        if (!stored.includes(id)) stored.push(id);
+        await Promise.resolve();
+      }
+      return { stored: outputs.length };
+    },
+  };
+  const common = {
+    sink,
+    from: { streams: [INPUT] },
+    group: "copy",
+    clock: { ...waitingClock, steadyMs: () => nowMs },
+    each: ({ n }: Numbered, { emit }: PipelineContext) => {
+      emit({ n, part: 0 });
+      emit({ n, part: 1 });
+    },
+  };
+  const first = stage.direct.pipeline<Numbered>(common);
+  await first.run();
+  // The second of the first record, and four more in the second that is left: half of the third record is not committed.
+  expect(stored).toHaveLength(6);
+  expect(first.counters).toMatchObject({ records: 3, outputs: 6 });
+  await untilDone<Numbered>(stage.direct, 17, common).run();
+  expect(stored).toHaveLength(40);
+  expect(await lagOf(stage.direct, "copy")).toBe(0);
+});
+
+describe.each(["streams", "a database"] as const)("a batch that fails, into %s", (kind) => {
+  test("does not hold up the end while its records are tried alone", async () => {
+    await fill(stage.direct, INPUT, 40);
+    const { options, stored } = await copier(kind, () => undefined);
+    const { each, ...target } = options;
+    let alone = 0;
+    const pipeline = stage.direct.pipeline<Numbered, Connection>({
+      ...target,
+      from: { streams: [INPUT] },
+      group: "copy",
+      retry: { attemptsMax: 1 },
+      deadLetter: "/v1/stream/dead",
+      batch: async (records, context) => {
+        if (records.length > 1) throw new Error("all together do not work");
+        alone += 1;
+        if (alone === 3) void pipeline.close();
+        const [record] = records;
+        const output = record === undefined ? undefined : await each?.(record, context);
+        return output === undefined ? [] : [output];
+      },
+    });
+    await pipeline.run();
+    expect(alone).toBe(3);
+    expect(await stored()).toEqual(numbers(3));
+    expect(pipeline.counters).toMatchObject({ records: 3, deadLetters: 0 });
   });
 });
 

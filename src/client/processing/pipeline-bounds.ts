@@ -4,17 +4,32 @@
  * A transaction has at most `batchMax` records, and takes no more of them after `batchMs`. When the pipeline must
  * end, or the stream is asked back, the transaction ends with the current record. The next holder processes the records
  * after it.
+ *
+ * Functions that never wait would hold the process for a whole transaction: its signals, its claims, and a stream that is
+ * asked back would be noticed too late. So between two records the process gets a turn, at least every `TURN_MS`.
  */
 
 import { isHapaxError } from "../../base/errors.ts";
+import { rest } from "../../base/pause.ts";
 import type { LeasedBatch } from "./held.ts";
 import { Stopped } from "./pipeline-attempts.ts";
 import type { ResolvedPipelineOptions } from "./pipeline-options.ts";
 
-/** The bounds of a transaction. */
+/** What bounds every transaction of a pipeline. */
 interface Bounds {
   readonly options: Pick<ResolvedPipelineOptions<never, never>, "batchMax" | "batchMs" | "clock">;
   readonly stop: AbortSignal;
+}
+
+/** The longest time between two turns of the process, but for the time that one record takes. */
+const TURN_MS = 20;
+
+/** Says when a transaction that collects records has enough of them. */
+export interface PortionBounds {
+  /** Returns whether so many records are enough. */
+  isFull(records: number): boolean;
+  /** Returns a promise if the process must have a turn before the next record. */
+  turn(): Promise<void> | undefined;
 }
 
 type Asked = Pick<LeasedBatch<unknown>, "isAskedBack">;
@@ -24,14 +39,23 @@ export function isEnding({ stop }: Pick<Bounds, "stop">, batch: Asked): boolean 
   return stop.aborted || batch.isAskedBack;
 }
 
-/** Begins a transaction. Returns a function that says whether so many records are enough. */
-export function beginPortion(bounds: Bounds, batch: Asked): (records: number) => boolean {
+/** Begins a transaction. */
+export function beginPortion(bounds: Bounds, batch: Asked): PortionBounds {
   const { batchMax, batchMs, clock } = bounds.options;
-  const endMs = clock.steadyMs() + batchMs;
-  return (records) => {
-    if (records >= batchMax || isEnding(bounds, batch)) return true;
-    // Reads the clock for each record: cheap beside the call of a function.
-    return clock.steadyMs() >= endMs;
+  let turnedMs = clock.steadyMs();
+  const endMs = turnedMs + batchMs;
+  return {
+    isFull(records) {
+      if (records >= batchMax || isEnding(bounds, batch)) return true;
+      // Reads the clock for each record: cheap beside the call of a function.
+      return clock.steadyMs() >= endMs;
+    },
+    turn() {
+      if (clock.steadyMs() - turnedMs < TURN_MS) return undefined;
+      return rest(clock, 0, bounds.stop).then(() => {
+        turnedMs = clock.steadyMs();
+      });
+    },
   };
 }
 

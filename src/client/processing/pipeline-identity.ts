@@ -28,6 +28,20 @@ import type { DeduplicatingSink, EmitOptions, IdentifiedOutput } from "./pipelin
 
 type Output = Omit<IdentifiedOutput, "id">;
 
+/**
+ * How long outputs of processed records are still written when the pipeline must end. Most are written then; the records of the
+ * others are processed again.
+ */
+const GRACE_MS = 1_000;
+
+/** What records have given, in their order. */
+interface Collected {
+  readonly outputs: IdentifiedOutput[];
+  readonly letters: { readonly index: number; readonly letter: GivenUp }[];
+  /** The number of outputs of each record. */
+  readonly counts: number[];
+}
+
 export class IdentityStrategy<T, Tx> implements Strategy<T> {
   readonly #parts: PipelineParts<T, Tx>;
   readonly #sink: DeduplicatingSink;
@@ -66,34 +80,58 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
 
   /** Delivers some records and then commits them. Returns where the next ones begin. */
   async #advance(batch: LeasedBatch<T>, page: PipelinePage<T>, from: number): Promise<number> {
-    const { stream, records, signal, places } = page;
-    const outputs: IdentifiedOutput[] = [];
-    const letters: GivenUp[] = [];
-    const isFull = beginPortion(this.#parts, batch);
+    const { stream, signal, places } = page;
+    const { outputs, letters, counts } = await this.#collect(batch, page, from);
+    const written = await this.#write(batch, outputs, counts[0] ?? 0, signal);
+    let through = recordsIn(counts, written);
+    let deadLetters = 0;
+    for (const { index, letter } of letters) {
+      if (index >= from + through) break;
+      if (deadLetters > 0 && isEnding(this.#parts, batch)) {
+        through = index - from;
+        break;
+      }
+      await putAside(this.#parts, letter, signal);
+      deadLetters += 1;
+    }
+    const end = from + through;
+    const offset = offsetBehind(batch, places, end);
+    await batch.commit({ offset });
+    const stored = counts.slice(0, through).reduce((sum, count) => sum + count, 0);
+    this.#parts.advance({ stream, offset, records: through, outputs: stored, deadLetters });
+    return end;
+  }
+
+  /** Processes records until the portion is full. */
+  async #collect(batch: LeasedBatch<T>, page: PipelinePage<T>, from: number): Promise<Collected> {
+    const { records, signal } = page;
+    const collected: Collected = { outputs: [], letters: [], counts: [] };
+    const { outputs, letters, counts } = collected;
+    const bounds = beginPortion(this.#parts, batch);
     throwIfOver(signal);
-    let end = from;
-    while (end < records.length && (end === from || !isFull(end - from))) {
-      const settling = this.#attempts.settle(page, { from: end, count: 1 });
+    for (let index = from; index < records.length; index += 1) {
+      if (index > from && bounds.isFull(index - from)) break;
+      const settling = this.#attempts.settle(page, { from: index, count: 1 });
       const outcome = settling instanceof Promise ? await orStopped(settling) : settling;
       if (outcome instanceof Stopped) {
         // The pipeline must end before another attempt: the records before it are processed.
-        if (end === from) throw outcome;
+        if (index === from) throw outcome;
         break;
       }
+      const before = outputs.length;
       if (outcome.kind === "failed") {
-        letters.push(deadLetterOf(this.#parts.options, page, end, outcome));
+        letters.push({ index, letter: deadLetterOf(this.#parts.options, page, index, outcome) });
       } else {
-        for (const output of this.#identified(page, end, outcome)) outputs.push(output);
+        for (const output of this.#identified(page, index, outcome)) outputs.push(output);
       }
-      end += 1;
+      counts.push(outputs.length - before);
+      const turn = bounds.turn();
+      if (turn !== undefined) {
+        await turn;
+        throwIfOver(signal);
+      }
     }
-    await this.#write(outputs, signal);
-    for (const letter of letters) await putAside(this.#parts, letter, signal);
-    const offset = offsetBehind(batch, places, end);
-    await batch.commit({ offset });
-    const counts = { outputs: outputs.length, deadLetters: letters.length };
-    this.#parts.advance({ stream, offset, records: end - from, ...counts });
-    return end;
+    return collected;
   }
 
   #identified(
@@ -105,25 +143,62 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
     return outputs.map((output, number) => ({ ...output, id: `${id}.${String(number)}` }));
   }
 
-  /** Writes to the sink. Waits for a sink that is away, within the patience. */
-  async #write(outputs: readonly IdentifiedOutput[], signal: AbortSignal): Promise<void> {
+  /**
+   * Writes to the sink. Waits for a sink that is away, within the patience. Returns how many outputs are stored: if the pipeline
+   * must end, not all, but at least those of the first record.
+   */
+  async #write(
+    batch: LeasedBatch<T>,
+    outputs: readonly IdentifiedOutput[],
+    ofFirst: number,
+    signal: AbortSignal,
+  ): Promise<number> {
     const { batchMax, clock, patienceMs, onRetry } = this.#parts.options;
-    for (let at = 0; at < outputs.length; at += batchMax) {
+    let endingSinceMs: number | undefined;
+    const isOver = (): boolean => {
+      if (!isEnding(this.#parts, batch)) return false;
+      endingSinceMs ??= clock.steadyMs();
+      return clock.steadyMs() - endingSinceMs >= GRACE_MS;
+    };
+    for (let at = 0; at < outputs.length;) {
       const some = outputs.slice(at, at + batchMax);
       const sinceMs = clock.steadyMs();
       for (let failures = 1; ; failures += 1) {
         try {
-          await this.#sink.write(some, { signal });
+          const answer = await this.#sink.write(some, { signal, isEnding: isOver });
+          const stored = storedOf(answer, some.length);
+          at += stored;
+          if (stored < some.length && at >= ofFirst) return at;
           break;
         } catch (error) {
-          const isOver = clock.steadyMs() - sinceMs >= patienceMs;
-          if (isOver || (error instanceof HapaxError && error.retry === "never")) throw error;
+          const isPatient = clock.steadyMs() - sinceMs < patienceMs;
+          if (!isPatient || (error instanceof HapaxError && error.retry === "never")) throw error;
           onRetry?.(error);
           await this.#attempts.pause(failures, signal);
         }
       }
     }
+    return outputs.length;
   }
+}
+
+/** Returns how many outputs a sink has stored. */
+function storedOf(answer: { readonly stored?: number } | void, count: number): number {
+  const stored = answer?.stored;
+  if (stored === undefined) return count;
+  if (Number.isInteger(stored) && stored >= 1 && stored <= count) return stored;
+  const words = `the sink got ${String(count)} outputs and says that it has stored ${String(stored)}`;
+  throw new HapaxError("invalid_options", words);
+}
+
+/** Returns how many records have all their outputs among so many stored ones. */
+function recordsIn(counts: readonly number[], stored: number): number {
+  let sum = 0;
+  const incomplete = counts.findIndex((count) => {
+    sum += count;
+    return sum > stored;
+  });
+  return incomplete === -1 ? counts.length : incomplete;
 }
 
 /** Copies the output now, because the sink gets it later. Throws if the sink can never store it: the record has failed. */

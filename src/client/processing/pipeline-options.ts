@@ -67,11 +67,15 @@ export interface DeduplicatingSink {
    * returns undefined, `write` gets a structured clone of the output.
    */
   check?(data: unknown): unknown;
-  /** Stores outputs. Resolves when all are stored. An output whose id is stored already must change nothing. */
+  /**
+   * Stores outputs in their order. Resolves when all are stored. An output whose id is stored already must change nothing. A sink
+   * that is slow can look at `isEnding` between two outputs: if it returns true, the pipeline must end, or give the stream to
+   * another member. Then resolve with `{ stored }`, the number of outputs that are stored, counted from the first: at least one.
+   */
   write(
     outputs: readonly IdentifiedOutput[],
-    options: { readonly signal: AbortSignal },
-  ): Promise<void>;
+    options: { readonly signal: AbortSignal; readonly isEnding: () => boolean },
+  ): Promise<{ readonly stored: number } | void>;
 }
 
 /** The counts of a pipeline since it was created. */

@@ -27,7 +27,7 @@ import {
   Stopped,
   throwIfOver,
 } from "./pipeline-attempts.ts";
-import { beginPortion, isEnding } from "./pipeline-bounds.ts";
+import { beginPortion, isEnding, type PortionBounds } from "./pipeline-bounds.ts";
 import { deadLetterOf, PerLease, type PipelineParts, type Strategy } from "./pipeline-parts.ts";
 import type { Borders } from "./pipeline-borders.ts";
 import type { EmitOptions, PipelineTarget } from "./pipeline-options.ts";
@@ -154,7 +154,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     plan: Plan,
     tx: Transaction,
     counted: Counted,
-    isFull: (records: number) => boolean,
+    bounds: PortionBounds,
   ): Promise<number> {
     const { batch: together } = this.#parts.options;
     const size = together === undefined ? 1 : plan.end - plan.from;
@@ -170,13 +170,18 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
         return at;
       }
       if (outcome.kind === "failed" && span.count > 1) {
-        await this.#alone(page, plan, span, tx, counted);
+        at += await this.#alone(page, plan, span, tx, counted, bounds);
       } else {
         this.#take(page, plan, span, outcome, tx, counted);
+        at += span.count;
       }
-      at += span.count;
+      const turn = bounds.turn();
+      if (turn !== undefined) {
+        await turn;
+        throwIfOver(page.signal);
+      }
       const isLarge = counted.chars > CHARS_MAX || counted.streams.size > STREAMS_MAX;
-      if (isLarge || isFull(at - plan.from)) return at;
+      if (isLarge || bounds.isFull(at - plan.from)) return at;
     }
     return plan.end;
   }
@@ -190,18 +195,25 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     return { kind: "failed", error: misfit.error, attempts: 1 };
   }
 
-  /** Tries each of the records that failed together alone, once. A record that fails alone is put aside. */
+  /**
+   * Tries each of the records that failed together alone, once. A record that fails alone is put aside. Returns how many were
+   * tried: not all, if the transaction has enough.
+   */
   async #alone(
     page: PipelinePage<T>,
     plan: Plan,
     span: Span,
     tx: Transaction,
     counted: Counted,
-  ): Promise<void> {
-    for (let from = span.from; from < span.from + span.count; from += 1) {
-      const one = { from, count: 1 };
+    bounds: PortionBounds,
+  ): Promise<number> {
+    for (let tried = 1; ; tried += 1) {
+      const one = { from: span.from + tried - 1, count: 1 };
       const outcome = await this.#attempts.settle(page, one, 1);
       this.#take(page, plan, one, outcome, tx, counted);
+      await bounds.turn();
+      throwIfOver(page.signal);
+      if (tried === span.count || bounds.isFull(tried)) return tried;
     }
   }
 

@@ -24,7 +24,7 @@ import {
   type Span,
   throwIfOver,
 } from "./pipeline-attempts.ts";
-import { beginPortion, isEnding, prepareSink } from "./pipeline-bounds.ts";
+import { beginPortion, isEnding, type PortionBounds, prepareSink } from "./pipeline-bounds.ts";
 import {
   deadLetterOf,
   Overtaken,
@@ -51,8 +51,10 @@ type Moved = { readonly behind: number } | { readonly cause: unknown };
 /** Records of a page, and the safe point after them. */
 interface Portion<T> extends PipelinePage<T> {
   readonly nextOffset: string;
-  /** Begins a transaction. Returns a function that says whether so many records are enough for it. */
-  readonly begin: () => (records: number) => boolean;
+  /** Begins a transaction. */
+  readonly begin: () => PortionBounds;
+  /** Returns whether this pipeline must stop processing the stream. */
+  readonly isEnding: () => boolean;
 }
 
 /** A failure. The index is that of the record, or of the first one of a batch, if it is known. */
@@ -120,8 +122,9 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     held: LeasePlace,
   ): AsyncGenerator<Portion<T>, void, undefined> {
     const { stream, life, signal, nextOffset } = batch;
-    const begin = (): ((records: number) => boolean) => beginPortion(this.#parts, batch);
-    const facts = { stream, life, signal, begin, state: undefined };
+    const begin = (): PortionBounds => beginPortion(this.#parts, batch);
+    const isOver = (): boolean => isEnding(this.#parts, batch);
+    const facts = { stream, life, signal, begin, isEnding: isOver, state: undefined };
     const [from = batch.offset] = placeOf(held.position, life);
     if (from === batch.offset) {
       const { records } = batch;
@@ -178,6 +181,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     }
     // Tries each of the records that failed together alone, once.
     for (let from = span.from; from < span.from + span.count; from += 1) {
+      if (portion.isEnding()) return;
       const alone = await this.#try(portion, held, { from, count: 1 }, 1);
       if (alone !== undefined) await this.#giveUp(portion, held, from, alone);
     }
@@ -217,7 +221,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     const work = async (tx: Tx): Promise<number> => {
       failed = undefined;
       throwIfOver(portion.signal);
-      const isFull = portion.begin();
+      const bounds = portion.begin();
       for (let index = from; ; index += step) {
         const span = { from: index, count: step };
         const outcome = await this.#attempts.once(portion, span, attempt, tx);
@@ -226,7 +230,12 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
           failed = { ...outcome, index };
           throw new RolledBack("a record has failed", { cause: outcome.error });
         }
-        if (behind >= from + count || isFull(behind - from)) return behind;
+        const turn = bounds.turn();
+        if (turn !== undefined) {
+          await turn;
+          throwIfOver(portion.signal);
+        }
+        if (behind >= from + count || bounds.isFull(behind - from)) return behind;
       }
     };
     const moved = await this.#transaction(portion, held, work);

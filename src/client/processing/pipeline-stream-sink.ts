@@ -79,11 +79,13 @@ export function streamSink(stream: Stream, options: StreamSinkOptions = {}): Ded
       // A clone would lose the `toJSON` of a class.
       return form === "json" ? new JsonText(content) : content;
     },
-    async write(outputs, { signal }) {
+    async write(outputs, { signal, isEnding }) {
       // One after the other: concurrent appends with keys have no order.
-      for (const { id, data } of outputs) {
+      for (const [index, { id, data }] of outputs.entries()) {
+        if (index > 0 && isEnding()) return { stored: index };
         await stream.append(data, { key: await keyOf(id), signal });
       }
+      return { stored: outputs.length };
     },
   };
 }
