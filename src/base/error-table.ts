@@ -327,8 +327,8 @@ export const ERRORS = {
   unsupported_encoding: {
     status: 415,
     retry: "never",
-    title: "Compressed request bodies are not accepted",
-    help: "Send the body without Content-Encoding.",
+    title: "The body has a Content-Encoding that is not accepted here",
+    help: "Send it in one of the codings of Accept-Encoding in this answer, or without Content-Encoding.",
   },
   webhook_url_rejected: {
     status: 400,

@@ -14,6 +14,7 @@ export type { Batch, StreamRecord } from "./batches.ts";
 export type { CreateOptions } from "./create.ts";
 export { AppendFailure } from "./failure.ts";
 export type { FollowOptions } from "./follow.ts";
+export { gzipTransport, type GzipTransportOptions } from "./gzip-transport.ts";
 export type { ClientOptions } from "./options.ts";
 export { memoryPosition, type PositionStore, storagePosition } from "./positions.ts";
 export type { Producer, ProducerOptions } from "./producer.ts";

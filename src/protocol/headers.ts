@@ -43,6 +43,7 @@ export const HEADER = {
   retryAfter: "Retry-After",
   authenticate: "WWW-Authenticate",
   allow: "Allow",
+  acceptEncoding: "Accept-Encoding",
 } as const;
 
 /** Those that the server reads, in lower case, as a `HeaderGetter` wants them. The compiler compares them with the others. */
@@ -99,7 +100,7 @@ export const SINGLE_HEADERS: readonly string[] = [
 /** What a browser may send and see from another origin. */
 export const CORS_METHODS = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
 export const CORS_ALLOW =
-  "Content-Type, Authorization, If-Match, If-None-Match, Last-Event-ID, Stream-TTL, " +
+  "Content-Type, Content-Encoding, Authorization, If-Match, If-None-Match, Last-Event-ID, Stream-TTL, " +
   "Stream-Expires-At, Stream-Closed, Stream-Seq, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, " +
   "Producer-Id, Producer-Epoch, Producer-Seq, Producer-Session, Idempotency-Key, Prefer, " +
   "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, X-Request-Id, traceparent, tracestate";
@@ -108,4 +109,4 @@ export const CORS_EXPOSE =
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
   "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Producer-Seq-Reused, " +
   "Idempotency-Replayed, Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +
-  "ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After, X-Request-Id";
+  "ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After, Accept-Encoding, X-Request-Id";

@@ -17,6 +17,7 @@ import { Drain } from "./server/drain.ts";
 import { Gate } from "./server/gate.ts";
 import type { Exchange, LiveSink, BridgedPlace, ServerAnswer } from "./server/exchange.ts";
 import { auditLogEntry, harmless, harmlessLog } from "./server/log-entries.ts";
+import { Decoding, type Decompress } from "./server/decoding.ts";
 import type { Compress } from "./server/policy.ts";
 import type { PartsHolder, ServerParts } from "./server/parts.ts";
 import { QuotaBook } from "./server/quotas.ts";
@@ -84,6 +85,8 @@ export interface ServerComponents {
   readonly digest?: Digest;
   /** Compresses answers with gzip for clients that accept it. Default: no answer is compressed. */
   readonly compress?: Compress;
+  /** Decodes compressed bodies of requests. Default: they are refused with `unsupported_encoding`. */
+  readonly decompress?: Decompress;
   /** Takes what the server writes about requests. Default: nothing is written. */
   readonly log?: Log;
   /** Takes one entry for each act that an operator must be able to find again. Default: they go to `log`. */
@@ -180,6 +183,7 @@ export function createServer(
     drain,
     answers: new AnswerBudget(clock, resolved.answersBytesMax),
     digest,
+    decoding: new Decoding(components.decompress),
   };
   const holder: PartsHolder = { current: parts };
   const { ids, audit, watch } = createWatch(components);

@@ -14,7 +14,8 @@ export type ExtensionCapability =
   | "lives"
   | "admin"
   | "transactions"
-  | "groups";
+  | "groups"
+  | "compression";
 
 /** One case, without its server. */
 export interface CaseSpec {

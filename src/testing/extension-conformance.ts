@@ -3,6 +3,7 @@
 import { actCases } from "./extension-cases-acts.ts";
 import { adminCases } from "./extension-cases-admin.ts";
 import { compareCases } from "./extension-cases-compare.ts";
+import { compressionCases } from "./extension-cases-compression.ts";
 import { keyKindCases } from "./extension-cases-key-kinds.ts";
 import { groupCommitCases } from "./extension-cases-group-commits.ts";
 import { groupLeaseCases } from "./extension-cases-group-leases.ts";
@@ -52,6 +53,7 @@ const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
   admin: [...adminCases, ...actCases],
   transactions: [...transactionCases, ...transactionDecisionCases, ...transactionAnswerCases],
   groups: [...groupCases, ...groupLeaseCases, ...groupCommitCases],
+  compression: compressionCases,
 };
 
 /** All capabilities that have cases. */

@@ -13,6 +13,7 @@ import { actFaults } from "./acts.ts";
 import { apiKeyFaults } from "./api-keys.ts";
 import { chaosFaults } from "./chaos.ts";
 import { clientReadFaults } from "./client-reads.ts";
+import { compressionFaults } from "./compression.ts";
 import { clockFaults } from "./clock.ts";
 import { clientTokenFaults } from "./client-tokens.ts";
 import { clientWriteFaults } from "./client-writes.ts";
@@ -92,6 +93,7 @@ export const faults: readonly Fault[] = [
   ...fetchFaults,
   ...objectFaults,
   ...limitFaults,
+  ...compressionFaults,
   ...clockFaults,
   ...lifeFaults,
   ...quotaFaults,

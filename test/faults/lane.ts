@@ -45,8 +45,10 @@ export const laneFaults: readonly Fault[] = [
     name: "the lane does not know Transfer-Encoding",
     guarantee: "G8",
     file: PARSER,
-    find: `["transfer-encoding", "expect",`,
-    replace: `["transfer-coding", "expect",`,
+    find: `    "transfer-encoding",
+    "expect",`,
+    replace: `    "transfer-coding",
+    "expect",`,
     caughtBy: {
       file: "test/protocol/lane.test.ts",
       test: "what could hide a request in another > has the same end as with node:http, in one piece and in many",

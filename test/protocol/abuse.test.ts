@@ -390,7 +390,10 @@ const bodies: readonly AbuseCase[] = [
     "body_too_large",
     413,
   ),
-  ...["gzip", "br", "deflate", "gzip, identity", "\u00e9"].map((coding) =>
+  ...["br", "deflate"].map((coding) =>
+    refused(`gzip as ${coding}`, post([`Content-Encoding: ${coding}`], gzipSync("1"))),
+  ),
+  ...["zstd", "gzip, identity", "\u00e9"].map((coding) =>
     refused(
       `Content-Encoding: ${coding}`,
       post([`Content-Encoding: ${coding}`], gzipSync("1")),
@@ -401,14 +404,12 @@ const bodies: readonly AbuseCase[] = [
   refused(
     "a gzip bomb",
     post(["Content-Encoding: gzip"], gzipSync(new Uint8Array(64 * 1024 * 1024))),
-    "unsupported_encoding",
-    415,
+    "body_too_large",
+    413,
   ),
   refused(
-    "a compressed body on creation",
-    raw("PUT /v1/stream/new", ["Content-Encoding: gzip"], gzipSync("1")),
-    "unsupported_encoding",
-    415,
+    "a body on creation that is not of its coding",
+    raw("PUT /v1/stream/new", ["Content-Encoding: gzip"], "1"),
   ),
   refused("JSON a million arrays deep", post([], "[".repeat(1e6)), "invalid_json"),
   refused(

@@ -34,6 +34,12 @@ const without = (...names: readonly string[]): Wrong => ({
   },
 });
 
+function withoutAnswer(passed: Passed, name: string): Passed {
+  const headers = { ...passed.headers };
+  delete headers[name];
+  return { ...passed, headers };
+}
+
 let count = 0;
 const isStream = (path: string): boolean => path.startsWith("/v1/stream/");
 const isReset = (method: string, path: string): boolean =>
@@ -50,6 +56,26 @@ async function tellTheTail(
 }
 
 const broken: readonly Broken[] = [
+  {
+    rule: "a server that stores compressed bodies as they come",
+    wrong: without("content-encoding"),
+    seenBy: [
+      "§4.5 a body with Content-Encoding: gzip is stored as what it decodes to",
+      "§4.5 a body with Content-Encoding: deflate is stored as what it decodes to",
+      "§4.5 the first body of a stream may be compressed",
+      "§4.5 a retry may be compressed or not: what it decodes to counts",
+      "§4.5 Content-Encoding: zstd is refused with the codings that are decoded",
+      "§4.5 a compressed body that is cut is refused",
+    ],
+  },
+  {
+    rule: "a server that does not say what it decodes",
+    wrong: { answer: async (passed) => withoutAnswer(passed, "accept-encoding") },
+    seenBy: [
+      "§4.5 HEAD says which codings are decoded",
+      "§4.5 Content-Encoding: zstd is refused with the codings that are decoded",
+    ],
+  },
   {
     rule: "a server that forgets sessions",
     wrong: {
@@ -391,11 +417,7 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
       "producer-seq" in passed.headers ? tellTheTail(passed, passing, upstream) : passed,
   },
   lives: {
-    async answer(passed) {
-      const headers = { ...passed.headers };
-      delete headers["stream-life"];
-      return { ...passed, headers };
-    },
+    answer: async (passed) => withoutAnswer(passed, "stream-life"),
   },
   admin: {
     async instead({ path }) {
@@ -405,6 +427,13 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
   },
   transactions: withoutRoute(TRANSACTIONS),
   groups: withoutRoute(GROUPS),
+  compression: {
+    async instead({ headers }) {
+      const { "content-encoding": coding = "identity" } = headers;
+      return coding === "identity" ? undefined : refusal(415, "unsupported_encoding");
+    },
+    answer: async (passed) => withoutAnswer(passed, "accept-encoding"),
+  },
 };
 
 /** Breaks nothing, and sees which of the servers that lack something would have changed what passes. */

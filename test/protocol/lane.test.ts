@@ -164,7 +164,7 @@ const request: fc.Arbitrary<string> = fc
           "Expect: 100-continue",
         ],
         ...[
-          "Content-Encoding: gzip",
+          "Content-Encoding: zstd",
           "Accept-Encoding: gzip",
           "X-Same: 1\r\nx-same: 2",
           "X: \u00e9",

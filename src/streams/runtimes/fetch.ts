@@ -19,6 +19,7 @@ import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Tracer } from "../tracer.ts";
 import { fetchResponse } from "./fetch-answer.ts";
+import { fetchDecompress } from "./fetch-decompress.ts";
 import { FetchExchange } from "./fetch-exchange.ts";
 
 export { fetchCourier, type FetchCourierOptions } from "./fetch-courier.ts";
@@ -92,6 +93,7 @@ export function createFetchServer(given: FetchServerOptions): FetchServer {
       random: systemRandom,
       courier: courierOf(options),
       compress: gzip,
+      decompress: fetchDecompress,
       log,
       ...(options.onAudit === undefined ? {} : { onAudit: options.onAudit }),
       ...(options.tracer === undefined ? {} : { tracer: options.tracer }),

@@ -89,11 +89,21 @@ const HOST = hashOf("host");
 const CONTENT_LENGTH = hashOf("content-length");
 const CONNECTION = hashOf("connection");
 const AUTHORIZATION = hashOf("authorization");
-/** Headers that change where a request ends, what happens to the connection, or what the answer must say. */
+/**
+ * Headers that change where a request ends, what happens to the connection, what the answer must say, or that the body is decoded,
+ * during which the next request would begin.
+ */
 const FOREIGN = new Set(
-  ["transfer-encoding", "expect", "upgrade", "proxy-connection", "trailer", "te", "origin"].map(
-    hashOf,
-  ),
+  [
+    "transfer-encoding",
+    "expect",
+    "upgrade",
+    "proxy-connection",
+    "trailer",
+    "te",
+    "origin",
+    "content-encoding",
+  ].map(hashOf),
 );
 
 /**

@@ -26,6 +26,7 @@ import { createNodeCourier } from "./node-courier.ts";
 import { nodeDigest } from "./node-digest.ts";
 import { Connections } from "./node-connections.ts";
 import { BodyBudget } from "../server/body-budget.ts";
+import { nodeDecompress } from "./node-decompress.ts";
 import { nodeGzip } from "./node-gzip.ts";
 import { type Lane, openLane } from "./node-lane.ts";
 import { createListener } from "./node-listener.ts";
@@ -235,6 +236,7 @@ async function createNodeCore(
     courier: createNodeCourier({ allowLoopback: options.allowLoopbackWebhooks ?? true }),
     digest: nodeDigest,
     compress: nodeGzip,
+    decompress: nodeDecompress,
     log,
     ...(options.onAudit === undefined ? {} : { onAudit: options.onAudit }),
     ...(options.tracer === undefined ? {} : { tracer: options.tracer }),

@@ -188,6 +188,10 @@ export const PARAMETERS: Readonly<Record<string, Json>> = {
     "GET: 304 if the page is the one of this ETag. PUT: `*`, only if the path is free.",
   ),
   "If-Match": header("If-Match", "Append only if the tail is this offset."),
+  "Content-Encoding": header(
+    "Content-Encoding",
+    "The body is compressed: `gzip`, `deflate` or `br`, as far as the server decodes them.",
+  ),
   [HEADER.ttl]: header(HEADER.ttl, "Sliding expiry in seconds.", COUNT),
   [HEADER.expiresAt]: header(HEADER.expiresAt, "Absolute expiry.", {
     type: "string",
@@ -233,6 +237,7 @@ export const ANSWER_HEADERS: Readonly<Record<string, Json>> = {
   "WWW-Authenticate": shown("How to send a credential."),
   "Retry-After": shown("Seconds to wait before the call is repeated.", COUNT),
   Location: shown("The URL of the stream."),
+  "Accept-Encoding": shown("What bodies of writes may be encoded with."),
   ETag: shown("Names the page."),
   [HEADER.nextOffset]: shown("The offset of the next read, or the tail.", OFFSET),
   [HEADER.upToDate]: shown("`true`: the answer reaches the tail."),

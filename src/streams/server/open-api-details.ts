@@ -159,7 +159,7 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     answers: { 200: json("A page of the list.", "Streams") },
   },
   "POST /_hapax/transactions": {
-    parameters: PRODUCER,
+    parameters: [...PRODUCER, "Content-Encoding"],
     body: {
       required: true,
       content: {
@@ -168,7 +168,10 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
       },
     },
     answers: {
-      200: { ...json("All of it is committed.", "Committed"), headers: APPEND_HEADERS.slice(2) },
+      200: {
+        ...json("All of it is committed.", "Committed"),
+        headers: [...APPEND_HEADERS.slice(2), HEADER.acceptEncoding],
+      },
     },
     refusals: [
       ...PRODUCER_REFUSALS,
@@ -330,13 +333,25 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     answers: {
       200: {
         description: "The stream, and what it knows of the producer.",
-        headers: [...PAGE_HEADERS.slice(0, 4), HEADER.producerEpoch, HEADER.producerSeq],
+        headers: [
+          ...PAGE_HEADERS.slice(0, 4),
+          HEADER.producerEpoch,
+          HEADER.producerSeq,
+          HEADER.acceptEncoding,
+        ],
       },
     },
     refusals: STREAM_GONE,
   },
   "POST /{stream...}": {
-    parameters: [...PRODUCER, HEADER.streamSeq, HEADER.closed, "If-Match", "Prefer"],
+    parameters: [
+      ...PRODUCER,
+      HEADER.streamSeq,
+      HEADER.closed,
+      "If-Match",
+      "Prefer",
+      "Content-Encoding",
+    ],
     body: ANY_BODY,
     answers: {
       200: { description: "Appended, under a producer.", headers: APPEND_HEADERS },
@@ -362,13 +377,17 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
       HEADER.forkSubOffset,
       ...KEYS,
       "If-None-Match",
+      "Content-Encoding",
     ],
     body: ANY_BODY,
     answers: {
-      200: { description: "It was there.", headers: [HEADER.nextOffset, HEADER.closed] },
+      200: {
+        description: "It was there.",
+        headers: [HEADER.nextOffset, HEADER.closed, HEADER.acceptEncoding],
+      },
       201: {
         description: "It is created.",
-        headers: ["Location", HEADER.nextOffset, HEADER.closed],
+        headers: ["Location", HEADER.nextOffset, HEADER.closed, HEADER.acceptEncoding],
       },
     },
     refusals: [

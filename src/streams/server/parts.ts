@@ -5,6 +5,7 @@ import type { Digest } from "../../base/digest.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { Random } from "../../base/random.ts";
 import type { AnswerBudget } from "./answer-budget.ts";
+import type { Decoding } from "./decoding.ts";
 import type { Doors } from "./doors.ts";
 import type { Drain } from "./drain.ts";
 import type { Gate } from "./gate.ts";
@@ -24,6 +25,8 @@ export interface ServerParts {
   /** The room for answers to reads. */
   readonly answers: AnswerBudget;
   readonly digest: Digest;
+  /** Decodes compressed bodies. */
+  readonly decoding: Decoding;
 }
 
 /** The parts in force. A reload replaces them as a whole and never changes one of them. */

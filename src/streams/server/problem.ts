@@ -2,6 +2,7 @@
 
 import { type ErrorCode, ERRORS, HapaxError, isHapaxError } from "../../base/errors.ts";
 import { HEADER } from "../../protocol/headers.ts";
+import { EncodingRefusal } from "../../protocol/content-encoding.ts";
 import { encodeProblem, PROBLEM_TYPE, type Refusal } from "../../protocol/refusal.ts";
 import { QuotaRefusal } from "../access/usage.ts";
 import type { WholeAnswer } from "./exchange.ts";
@@ -32,7 +33,7 @@ export function problemAnswer(
   error: HapaxError,
   extra: Omit<Refusal, "code" | "detail"> = {},
 ): WholeAnswer {
-  const headers = { ...waitOf(error), ...extra.headers };
+  const headers = { ...wayOut(error), ...extra.headers };
   return refuse({ code: error.code, detail: detailOf(error), ...extra, headers });
 }
 
@@ -55,8 +56,9 @@ export function isInside({ code }: HapaxError): boolean {
   return code !== "writes_stopped" && Object.hasOwn(INSIDES, code);
 }
 
-/** When the call is possible, if the refusal knows it. */
-function waitOf(error: HapaxError): Readonly<Record<string, string>> {
+/** What would be taken, or when the call is possible, if the refusal knows it. */
+function wayOut(error: HapaxError): Readonly<Record<string, string>> {
+  if (error instanceof EncodingRefusal) return { [HEADER.acceptEncoding]: error.accepted };
   if (!(error instanceof QuotaRefusal)) return {};
   return { [HEADER.retryAfter]: String(error.retryAfterSeconds) };
 }

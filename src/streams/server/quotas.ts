@@ -207,6 +207,8 @@ export class Ticket {
 
 /** A body that is larger than allowed is refused for that, and takes no more than an allowed one. */
 function announcedBytes(exchange: Exchange, bytesMax: number): number | undefined {
+  // A compressed body counts by what it decodes to, which is known when it is there.
+  if (exchange.header("content-encoding") !== undefined) return undefined;
   const { received } = exchange;
   if (received !== undefined) return Math.min(received.length, bytesMax);
   if (!exchange.hasBody) return 0;

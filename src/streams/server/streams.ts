@@ -17,7 +17,11 @@ import {
   parseProducerId,
 } from "../../protocol/append.ts";
 import { encodeCreate, keyHeaders, parseCreate, parseCreateHead } from "../../protocol/create.ts";
-import { refuseEncoding } from "../../protocol/content-encoding.ts";
+import {
+  acceptedCodings,
+  type ContentCoding,
+  parseEncoding,
+} from "../../protocol/content-encoding.ts";
 import { HEADER, type HeaderGetter, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf } from "../../protocol/key.ts";
 import { invalid } from "../../protocol/refusal.ts";
@@ -98,11 +102,12 @@ async function createStream(call: RouteCall): Promise<ServerAnswer> {
   const head = parseCreateHead(name, header);
   if (head.isClosed) access.require("close", { stream: name });
   if (head.fork !== undefined) access.require("read", { stream: head.fork.sourceName });
-  refuseEncoding(header);
+  const coding = parseEncoding(header, parts.decoding);
   const { bodyBytesMax } = parts.options;
   ticket?.takeHead(exchange, bodyBytesMax);
   const allowance = await ticket?.allowance();
-  const body = await readBody(call, bodyBytesMax);
+  const sent = await readBody(call, bodyBytesMax);
+  const body = coding === undefined ? sent : await decodeBody(call, coding, sent);
   ticket?.takeBody(body.length);
   let inheritedType: string | undefined;
   if (body.length > 0 && head.fork !== undefined && head.contentType === undefined) {
@@ -111,7 +116,8 @@ async function createStream(call: RouteCall): Promise<ServerAnswer> {
   }
   const outcome = await parts.engine.create(parseCreate(head, body, inheritedType), allowance);
   const answer = encodeCreate(outcome, exchange.baseUrl + encodeStreamPath(name));
-  return "code" in answer ? refuse(answer) : answer;
+  if ("code" in answer) return refuse(answer);
+  return { ...answer, headers: { ...answer.headers, ...codingsOf(parts) } };
 }
 
 /** An append with a close needs both; a close without data needs only that. */
@@ -136,7 +142,7 @@ async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
   if (!access.isUnlimited) {
     checkAppend(access, name, head.producer?.id, head.closes, exchange.hasBody);
   }
-  refuseEncoding(header);
+  const coding = parseEncoding(header, parts.decoding);
   const { bodyBytesMax } = parts.options;
   ticket?.takeHead(exchange, bodyBytesMax);
   const allowing = ticket?.allowance();
@@ -144,7 +150,8 @@ async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
   const allowance = allowing instanceof Promise ? await allowing : allowing;
   const { received } = exchange;
   const isThere = received !== undefined && received.length <= bodyBytesMax;
-  const body = isThere ? received : await readBody(call, bodyBytesMax);
+  const sent = isThere ? received : await readBody(call, bodyBytesMax);
+  const body = coding === undefined ? sent : await decodeBody(call, coding, sent);
   ticket?.takeBody(body.length);
   let command = parseAppend(head, body);
   // A close without data can be repeated as it is; it has no content, and no window may be in its way.
@@ -157,6 +164,25 @@ async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
   const outcome = await parts.engine.append(name, command, undefined, allowance);
   if (outcome.kind === "missing") return refuseMissing(parts, name, access);
   return answerAppend(outcome, command, name);
+}
+
+/** What the body decodes to. An empty body has no coding. It may wait for its turn, so the sender is looked at again. */
+export async function decodeBody(
+  { exchange, parts, access }: RouteCall,
+  coding: ContentCoding,
+  body: Uint8Array,
+): Promise<Uint8Array> {
+  if (body.length === 0) return body;
+  const { bodyBytesMax, bodiesBytesMax } = parts.options;
+  const { decoding } = parts;
+  const decoded = await decoding.decode(exchange, coding, body, bodyBytesMax, bodiesBytesMax);
+  access.requireCurrent(parts.clock.nowMs());
+  return decoded;
+}
+
+/** What bodies may be encoded with: a client may compress when it has seen this. */
+export function codingsOf({ decoding }: ServerParts): Record<string, string> {
+  return { [HEADER.acceptEncoding]: acceptedCodings(decoding.codings) };
 }
 
 async function appendPatiently(
@@ -234,7 +260,8 @@ async function headStream({ exchange, parts, access }: RouteCall): Promise<Serve
   const look = await parts.engine.look(name);
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
-  return { status: 200, headers: { ...describe(look), ...describeProducer(producer) } };
+  const headers = { ...describe(look), ...describeProducer(producer), ...codingsOf(parts) };
+  return { status: 200, headers };
 }
 
 function describeProducer(producer: ProducerView | undefined): Record<string, string> {

@@ -65,11 +65,13 @@ test("a transaction that is larger than bodies may be is refused, before anythin
   expect((await transact(append(3900))).status).toBe(200);
 });
 
-test("a compressed transaction is refused", async () => {
+test("a transaction in a coding that the server does not decode, or not of its coding, is refused", async () => {
   const path = await stream();
   const append = [{ append: { stream: path, text: "a" } }];
-  const answer = await transact(append, { "Content-Encoding": "gzip" });
-  expect(answer.value).toMatchObject({ status: 415, code: "unsupported_encoding" });
+  const unknown = await transact(append, { "Content-Encoding": "zstd" });
+  expect(unknown.value).toMatchObject({ status: 415, code: "unsupported_encoding" });
+  const plain = await transact(append, { "Content-Encoding": "gzip" });
+  expect(plain.value).toMatchObject({ status: 400, code: "invalid_request" });
 });
 
 test("a body for a group is refused beyond its own limit", async () => {

@@ -15,7 +15,7 @@ import type {
 import { HapaxError } from "../../base/errors.ts";
 import { encodeKey } from "../../protocol/idempotency-key.ts";
 import { encodeAppendRefusal } from "../../protocol/append-refusal.ts";
-import { refuseEncoding } from "../../protocol/content-encoding.ts";
+import { parseEncoding } from "../../protocol/content-encoding.ts";
 import type { HeaderGetter } from "../../protocol/headers.ts";
 import { keyBytes, type KeyHead, markOf } from "../../protocol/key.ts";
 import { invalid } from "../../protocol/refusal.ts";
@@ -36,7 +36,7 @@ import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
 import { readBody } from "./request-body.ts";
 import { readRoute, type Route, type RouteCall } from "./route.ts";
-import { checkAppend } from "./streams.ts";
+import { checkAppend, codingsOf, decodeBody } from "./streams.ts";
 
 const TRANSACTIONS_PATH = "/_hapax/transactions";
 /**
@@ -69,11 +69,12 @@ async function commit(call: RouteCall): Promise<ServerAnswer> {
   const { exchange, parts, access, ticket } = call;
   const head = parseIdentity((name) => exchange.header(name));
   checkProducer(access, head);
-  refuseEncoding((name) => exchange.header(name));
+  const coding = parseEncoding((name) => exchange.header(name), parts.decoding);
   const { bodyBytesMax } = parts.options;
   ticket?.checkHead(exchange, bodyBytesMax);
   const allowance = await ticket?.allowance();
-  const body = await readBody(call, bodyBytesMax);
+  const sent = await readBody(call, bodyBytesMax);
+  const body = coding === undefined ? sent : await decodeBody(call, coding, sent);
   const parsed = parseTransaction(exchange.header("content-type"), body, bodyBytesMax);
   if (parsed.kind === "refused") return refuse(parsed.refusal);
   for (const operation of parsed.operations) checkOperation(access, head, operation);
@@ -94,7 +95,8 @@ async function commit(call: RouteCall): Promise<ServerAnswer> {
     return { identity, operations, bytes, allowance };
   };
   const outcome = await transactions.commit(read, parts.random.id());
-  return answer(outcome, auditOf(parsed.operations));
+  const answered = answer(outcome, auditOf(parsed.operations));
+  return { ...answered, headers: { ...answered.headers, ...codingsOf(parts) } };
 }
 
 /** Operations that count as appends; a transaction counts as one at least. */
