@@ -44,6 +44,8 @@ export const HEADER = {
   authenticate: "WWW-Authenticate",
   allow: "Allow",
   acceptEncoding: "Accept-Encoding",
+  rateLimit: "RateLimit",
+  rateLimitPolicy: "RateLimit-Policy",
 } as const;
 
 /** Those that the server reads, in lower case, as a `HeaderGetter` wants them. The compiler compares them with the others. */
@@ -109,4 +111,5 @@ export const CORS_EXPOSE =
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
   "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Producer-Seq-Reused, " +
   "Idempotency-Replayed, Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +
-  "ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After, Accept-Encoding, X-Request-Id";
+  "ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After, RateLimit, RateLimit-Policy, " +
+  "Accept-Encoding, X-Request-Id";

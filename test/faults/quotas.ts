@@ -21,8 +21,8 @@ export const quotaFaults: readonly Fault[] = [
     name: "quotas: a refused request keeps its place",
     guarantee: "G50",
     file: "src/streams/server/router.ts",
-    find: "      watched.release();\n",
-    replace: "      if (ready.status < 400) watched.release();\n",
+    find: "  watched.release();\n",
+    replace: "  if (answer.status < 400) watched.release();\n",
     caughtBy: {
       file: WHOLE,
       test: "on lane > G50 requests at once have a limit, and a request that is answered or gone makes room",
@@ -109,6 +109,28 @@ export const quotaFaults: readonly Fault[] = [
     caughtBy: {
       file: WHOLE,
       test: "on lane > G50 calls of groups and subscriptions, deletions and resets count in the rate",
+    },
+  },
+  {
+    name: "quotas: the answer says that more is left than is taken",
+    guarantee: "G50",
+    file: "src/streams/access/usage.ts",
+    find: "Math.floor(perSecond - level + TOLERANCE)",
+    replace: "Math.ceil(perSecond - level + TOLERANCE)",
+    caughtBy: {
+      file: "src/streams/access/usage.test.ts",
+      test: "a rate > as many appends as are left are taken, and one more is not, at any time",
+    },
+  },
+  {
+    name: "quotas: only refusals say what is left",
+    guarantee: "G50",
+    file: "src/streams/server/router.ts",
+    find: "return rates === undefined ? answer : {",
+    replace: "return rates === undefined || answer.status < 400 ? answer : {",
+    caughtBy: {
+      file: WHOLE,
+      test: "on lane > G50 every answer to a write says what is left of the rates, and a caller that keeps to it is not refused",
     },
   },
 ];

@@ -133,6 +133,42 @@ describe.each(["lane", "node:http", "HTTP/2"])("on %s", (name) => {
     expect(await read.text()).toBe("x".repeat(answers.filter((one) => one === "204").length));
   });
 
+  test("G50 every answer to a write says what is left of the rates, and a caller that keeps to it is not refused", async () => {
+    const { call, namespace } = callerOf(wayOf(name), {
+      appendsPerSecond: 4,
+      bytesPerSecond: 100_000,
+    });
+    const path = `${namespace}/a`;
+    let answer = await call("PUT", path);
+    const limits = /^"appends";r=(\d+);t=(\d+), "bytes";r=(\d+);t=(\d+)$/;
+    const leftOf = ({ headers }: Response): readonly number[] =>
+      (limits.exec(headers.get("ratelimit") ?? "") ?? []).slice(1).map(Number);
+    expect(leftOf(answer)).toHaveLength(4);
+    for (let sent = 0; sent < 8 && (leftOf(answer)[0] ?? -1) > 0; sent += 1) {
+      answer = await call("POST", path, { body: "x".repeat(100) });
+      expect(answer.status).toBe(204);
+      expect(answer.headers.get("ratelimit-policy")).toBe(
+        '"appends";q=4;w=1, "bytes";q=100000;w=1;qu="content-bytes"',
+      );
+      const [appends = -1, , bytes = -1] = leftOf(answer);
+      expect(appends).toBeLessThanOrEqual(3);
+      expect(bytes).toBeGreaterThan(99_000);
+    }
+    // Reads take nothing from these rates.
+    const read = await call("GET", path);
+    expect([read.status, read.headers.get("ratelimit")]).toEqual([200, null]);
+    // A refusal says it too.
+    const none = callerOf(wayOf(name), { appendsPerSecond: 0 }, { namespace });
+    const refused = await none.call("POST", path, { body: "x" });
+    expect([refused.status, refused.headers.get("ratelimit")]).toEqual([
+      429,
+      '"appends";r=0;t=3600',
+    ]);
+    const free = callerOf(wayOf(name), { streamsMax: 9 }, { namespace });
+    const unlimited = await free.call("POST", path, { body: "x" });
+    expect([unlimited.status, unlimited.headers.get("ratelimit-policy")]).toEqual([204, null]);
+  });
+
   test("G50 calls of groups and subscriptions, deletions and resets count in the rate", async () => {
     const way = wayOf(name);
     const { namespace } = callerOf(way, {});

@@ -60,6 +60,47 @@ describe("a rate", () => {
     }).toThrow("quota=bytes_per_second limit=1");
   });
 
+  test("what is left of a rate is what is taken at once, and its reset the time until all of it is", () => {
+    const usage = usageWith({ appendsPerSecond: 5, bytesPerSecond: 1000 });
+    const left = (nowMs: number): readonly (readonly number[])[] =>
+      usage.ratesLeft(nowMs).map((rate) => [rate.perSecond, rate.left, rate.resetSeconds]);
+    expect(left(0)).toEqual([
+      [5, 5, 0],
+      [1000, 1000, 0],
+    ]);
+    usage.takeRates(2, 9000, 0);
+    expect(left(0)).toEqual([
+      [5, 3, 1],
+      [1000, 0, 9],
+    ]);
+    expect(left(8500)).toEqual([
+      [5, 5, 0],
+      [1000, 500, 1],
+    ]);
+    expect(usageWith({ appendsPerSecond: 0 }).ratesLeft(0)).toEqual([
+      { name: "appends", perSecond: 0, left: 0, resetSeconds: 3600 },
+    ]);
+    expect(usageWith({ streamsMax: 3 }).ratesLeft(0)).toEqual([]);
+  });
+
+  test("as many appends as are left are taken, and one more is not, at any time", () => {
+    const waits = fc.array(fc.nat({ max: 700 }), { minLength: 1, maxLength: 20 });
+    fc.assert(
+      fc.property(waits, fc.integer({ min: 1, max: 9 }), (pauses, appendsPerSecond) => {
+        const usage = usageWith({ appendsPerSecond });
+        let nowMs = 0;
+        for (const pauseMs of pauses) {
+          nowMs += pauseMs;
+          const [rate] = usage.ratesLeft(nowMs);
+          for (let sent = 0; sent < (rate?.left ?? -1); sent += 1) {
+            expect(take(usage, nowMs)).toBe(0);
+          }
+          expect(take(usage, nowMs)).toBeGreaterThan(0);
+        }
+      }),
+    );
+  });
+
   test("an append that is given back can be sent again", () => {
     const usage = usageWith({ appendsPerSecond: 1 });
     usage.takeRates(1, 0, 0);

@@ -7,6 +7,7 @@
  *   - an identity that uses nothing is forgotten, so that memory follows those that are there.
  */
 
+import type { RateLeft } from "../../protocol/rate-limit.ts";
 import { assert } from "../../base/assert.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
@@ -55,6 +56,14 @@ class RateBucket {
     const over = this.levelAt(nowMs, perSecond) + Math.min(amount, perSecond) - perSecond;
     if (over <= TOLERANCE) return 0;
     return Math.min(RETRY_SECONDS_MAX, Math.ceil(over / perSecond));
+  }
+
+  /** What can be taken, and when all of the rate can be. */
+  left(perSecond: number, nowMs: number): Omit<RateLeft, "name"> {
+    const level = this.levelAt(nowMs, perSecond);
+    const left = Math.max(0, Math.floor(perSecond - level + TOLERANCE));
+    const waitSeconds = perSecond === 0 ? RETRY_SECONDS_MAX : Math.ceil(level / perSecond);
+    return { perSecond, left, resetSeconds: Math.min(RETRY_SECONDS_MAX, waitSeconds) };
   }
 
   take(amount: number, perSecond: number, nowMs: number): void {
@@ -139,6 +148,19 @@ export class Usage {
   /** Gives back an append that was taken and is refused after all. */
   giveAppend(): void {
     this.#appends.give(1);
+  }
+
+  /** What is left of the rates that are limited. */
+  ratesLeft(nowMs: number): readonly RateLeft[] {
+    const { appendsPerSecond, bytesPerSecond } = this.limits;
+    const rates: RateLeft[] = [];
+    if (appendsPerSecond !== Infinity) {
+      rates.push({ name: "appends", ...this.#appends.left(appendsPerSecond, nowMs) });
+    }
+    if (bytesPerSecond !== Infinity) {
+      rates.push({ name: "bytes", ...this.#bytes.left(bytesPerSecond, nowMs) });
+    }
+    return rates;
   }
 
   /** What is used of each quota. */

@@ -236,6 +236,8 @@ export const ANSWER_HEADERS: Readonly<Record<string, Json>> = {
   [HEADER.requestId]: shown("Names the request in the answer and the logs."),
   "WWW-Authenticate": shown("How to send a credential."),
   "Retry-After": shown("Seconds to wait before the call is repeated.", COUNT),
+  [HEADER.rateLimitPolicy]: shown("The rates of the caller, if they are limited."),
+  [HEADER.rateLimit]: shown("What is left of them."),
   Location: shown("The URL of the stream."),
   "Accept-Encoding": shown("What bodies of writes may be encoded with."),
   ETag: shown("Names the page."),

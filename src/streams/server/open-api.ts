@@ -57,6 +57,9 @@ const SECURITY_SCHEMES = {
   },
 } as const;
 
+/** In answers to callers whose rates are limited. */
+const RATES: readonly string[] = [HEADER.rateLimitPolicy, HEADER.rateLimit];
+
 /** The whole document, as plain data. */
 export function describeRoutes(routes: readonly Route[]): Json {
   const paths: Record<string, Json> = {};
@@ -145,9 +148,10 @@ function responsesOf(
   shared: Record<string, Json>,
 ): Json {
   const isHead = method === "HEAD";
+  const isCounted = Array.isArray(needs) && method !== "GET" && !isHead;
   const responses: Record<string, Json> = {};
   for (const [status, answer] of Object.entries(details.answers)) {
-    responses[status] = describeAnswer(answer, isHead);
+    responses[status] = describeAnswer(answer, isHead, isCounted ? RATES : []);
   }
   const codes = new Set<ErrorCode>([...(details.refusals ?? []), ...EVERY_REFUSAL]);
   if (details.body !== undefined || ["PUT", "DELETE"].includes(method)) {
@@ -174,8 +178,9 @@ function responsesOf(
 function describeAnswer(
   { description, content, headers = [] }: OperationAnswer,
   isHead: boolean,
+  more: readonly string[],
 ): Json {
-  const named = [HEADER.requestId, ...headers];
+  const named = [HEADER.requestId, ...headers, ...more];
   return {
     description,
     headers: Object.fromEntries(named.map((name) => [name, headerRef(name)])),
@@ -191,6 +196,8 @@ function describeRefusal(codes: readonly ErrorCode[], before: Json, isHead: bool
   if (codes.some((code) => ERRORS[code].retry === "later") && (status === 429 || status >= 500)) {
     headers.push(HEADER.retryAfter);
   }
+  if (codes.includes("quota_exceeded")) headers.push(...RATES);
+  if (codes.includes("unsupported_encoding")) headers.push(HEADER.acceptEncoding);
   const { description: words } = before;
   const content = { [PROBLEM_TYPE]: { schema: { $ref: "#/components/schemas/Problem" } } };
   return {

@@ -19,6 +19,7 @@ import {
   usageLimits,
   type UsageQuota,
 } from "../access/usage.ts";
+import { encodeRates } from "../../protocol/rate-limit.ts";
 import { Allowance, type Holding, type Holdings, type StorageQuota } from "../engine/holdings.ts";
 import type { Exchange } from "./exchange.ts";
 
@@ -157,6 +158,12 @@ export class Ticket {
     } catch (error) {
       throw this.#noted(error);
     }
+  }
+
+  /** The headers of an answer to a request that could write: what is left of the rates. Undefined: there are none. */
+  rateHeaders(): Record<string, string> | undefined {
+    if (!this.#hasRates) return undefined;
+    return encodeRates(this.#usage.ratesLeft(this.#book.clock.steadyMs()));
   }
 
   /** Takes a place among the live readers. The returned function gives it back; more calls do nothing. */

@@ -91,8 +91,8 @@ export function createRouter(
 
   // Not async: a good answer goes from its handler to the runtime in one step.
   function answer(watched: Watched, parts: ServerParts): Promise<ServerAnswer> {
-    const finish = (ready: ServerAnswer): ServerAnswer | Promise<ServerAnswer> => {
-      watched.release();
+    const finish = (made: ServerAnswer): ServerAnswer | Promise<ServerAnswer> => {
+      const ready = released(watched, made);
       return faults === undefined ? complete(watched, ready, parts) : ready;
     };
     try {
@@ -128,6 +128,15 @@ async function controlFaults(
   // A fault strikes requests of every caller.
   (await gate.admit(exchange)).requireWholeServer("admin");
   return faults.control(exchange);
+}
+
+/** Gives back what the request has taken. The answer to one that could write says what is left of its caller's rates. */
+function released(watched: Watched, answer: ServerAnswer): ServerAnswer {
+  const { exchange, ticket } = watched;
+  if (ticket === undefined) return answer;
+  const rates = WRITES.has(exchange.method) ? ticket.rateHeaders() : undefined;
+  watched.release();
+  return rates === undefined ? answer : { ...answer, headers: { ...answer.headers, ...rates } };
 }
 
 const UNDERSCORE = 0x5f;
