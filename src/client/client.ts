@@ -26,10 +26,11 @@ export {
   fetchTransport,
   type Transport,
 } from "./transport.ts";
+export { SchemaFailure, type StandardSchema, typed, type TypedStream } from "./typed.ts";
 export { documentVisibility, type Visibility } from "./visibility.ts";
 
 /**
- * Creates the handle of a stream. Sends nothing yet. Throws `invalid_options`.
+ * Creates the handle of a stream. Sends nothing yet. Throws `invalid_options`. `connect<Order>(…)` gives its records a type.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -46,12 +47,12 @@ export { documentVisibility, type Visibility } from "./visibility.ts";
  * await server.stop();
  * ```
  */
-export function connect(url: string | URL, options: ClientOptions = {}): Stream {
+export function connect<T = unknown>(url: string | URL, options: ClientOptions = {}): Stream<T> {
   let href: string;
   try {
     ({ href } = new URL(url));
   } catch (error) {
     throw new HapaxError("invalid_options", `url=${String(url)} is not a URL`, { cause: error });
   }
-  return new Stream(new Caller(resolveClientOptions(options, href)), href);
+  return new Stream<T>(new Caller(resolveClientOptions(options, href)), href);
 }

@@ -93,7 +93,7 @@ interface Waiter {
  * await server.stop();
  * ```
  */
-export class Producer {
+export class Producer<T = unknown> {
   readonly #peer: Peer;
   readonly #sender: Sender;
   readonly #highWaterBytes: number;
@@ -179,12 +179,12 @@ export class Producer {
    * Takes data and does not wait. Throws the failure if the producer is over, `producer_full` if it
    * holds too much, `producer_closed` after `close()`.
    */
-  append(data: unknown): void {
+  append(data: T): void {
     this.#push(data);
   }
 
   /** Takes data; resolves when it is stored, rejects with an `AppendFailure` if it is not confirmed. */
-  send(data: unknown): Promise<Receipt> {
+  send(data: T): Promise<Receipt> {
     return new Promise((resolve, reject) => {
       this.#push(data, (ending) => {
         if ("receipt" in ending) resolve(ending.receipt);

@@ -32,7 +32,7 @@ export interface UpdateOptions {
 }
 
 /**
- * One stream at one URL.
+ * One stream at one URL. `T` is the type of its records: it is a promise of yours that nothing checks. `typed` checks it.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -50,7 +50,7 @@ export interface UpdateOptions {
  * await server.stop();
  * ```
  */
-export class Stream {
+export class Stream<T = unknown> {
   declare readonly url: string;
   readonly #peer: Peer;
   readonly #appends: AppendCalls;
@@ -75,7 +75,7 @@ export class Stream {
    * Appends one record, exactly once: repetitions after lost answers carry the same identity. Records are
    * stored in the order of the calls, also if the calls do not wait for each other; appends with a key have no order.
    */
-  async append(data: unknown, options: AppendOptions = {}): Promise<Appended> {
+  async append(data: T, options: AppendOptions = {}): Promise<Appended> {
     const { key, ifMatch, seq, signal } = options;
     const tail = ifMatch === undefined ? undefined : `"${ifMatch}"`;
     const hasConditions = (tail ?? seq) !== undefined;
@@ -111,13 +111,13 @@ export class Stream {
    * ```
    */
   async update(
-    decide: (head: StreamHead) => unknown,
+    decide: (head: StreamHead) => T | undefined | Promise<T | undefined>,
     options: UpdateOptions = {},
   ): Promise<Appended | undefined> {
     for (let conflicts = 1; ; conflicts += 1) {
       // First the tail, then the data: if a record comes between the two, `decide` sees it, and the append is refused.
       const head = await this.head(options);
-      const data: unknown = await decide(head);
+      const data = await decide(head);
       if (data === undefined) return undefined;
       try {
         return await this.append(data, { ...options, ifMatch: head.offset });
@@ -129,10 +129,7 @@ export class Stream {
   }
 
   /** Closes the stream after all earlier appends, with a last record if `data` is given. */
-  close(
-    data?: unknown,
-    options: { readonly signal?: AbortSignal | undefined } = {},
-  ): Promise<Appended> {
+  close(data?: T, options: { readonly signal?: AbortSignal | undefined } = {}): Promise<Appended> {
     return this.#appends.append(data, { "Stream-Closed": "true" }, options.signal);
   }
 
@@ -152,15 +149,15 @@ export class Stream {
   }
 
   /** Creates a stream at another URL of the same server that begins with the data of this one. */
-  async fork(url: string, options: ForkOptions = {}): Promise<Stream> {
-    const fork = new Stream(this.#peer.caller, new URL(url, this.url).href);
+  async fork(url: string, options: ForkOptions = {}): Promise<Stream<T>> {
+    const fork = new Stream<T>(this.#peer.caller, new URL(url, this.url).href);
     await sendCreate(fork.#peer, options, this.#peer);
     return fork;
   }
 
   /** Creates a producer, for many records. */
-  producer(options: ProducerOptions = {}): Producer {
-    return new Producer(this.#peer, options);
+  producer(options: ProducerOptions = {}): Producer<T> {
+    return new Producer<T>(this.#peer, options);
   }
 
   /**
@@ -179,12 +176,12 @@ export class Stream {
   }
 
   /** Reads the stored records, up to the tail. */
-  read<Value = unknown>(options: ReadOptions = {}): Reading<Value> {
+  read<Value = T>(options: ReadOptions = {}): Reading<Value> {
     return startReading<Value>(this.#peer.caller, this.url, options);
   }
 
   /** Reads the stored records and then the new ones, until the stream is closed. */
-  follow<Value = unknown>(options: FollowOptions = {}): Following<Value> {
+  follow<Value = T>(options: FollowOptions = {}): Following<Value> {
     return startFollowing<Value>(this.#peer.caller, this.url, options);
   }
 }

@@ -60,9 +60,9 @@ export const clientTokenFaults: readonly Fault[] = [
     name: "client: a handle keeps its options, and shows the token",
     guarantee: "G48",
     file: "src/client/client.ts",
-    find: "  return new Stream(new Caller(resolveClientOptions(options, href)), href);",
+    find: "  return new Stream<T>(new Caller(resolveClientOptions(options, href)), href);",
     replace:
-      "  return Object.assign(new Stream(new Caller(resolveClientOptions(options, href)), href), { options });",
+      "  return Object.assign(new Stream<T>(new Caller(resolveClientOptions(options, href)), href), { options });",
     caughtBy: { file: CALLS, test: "G48 neither handles nor errors show the token" },
   },
   {

@@ -234,4 +234,26 @@ export const clientWriteFaults: readonly Fault[] = [
       test: "G19 what was sent behind an unknown batch is unknown too, also if the server has refused it",
     },
   },
+  {
+    name: "a record that does not fit the schema of its stream is sent",
+    guarantee: "G19",
+    file: "src/client/typed.ts",
+    find: "if (result.issues !== undefined) throw",
+    replace: "if (result.issues?.length === 0) throw",
+    caughtBy: {
+      file: "test/client/typed.test.ts",
+      test: "a record that does not fit is not sent, in any way of writing, and the next one is",
+    },
+  },
+  {
+    name: "a record that its schema checks quickly overtakes the ones before it",
+    guarantee: "G19",
+    file: "src/client/typed.ts",
+    find: "const before = checking;",
+    replace: "const before = undefined;",
+    caughtBy: {
+      file: "test/client/typed.test.ts",
+      test: "records are stored in the order of the calls, also if the schema takes its time for some",
+    },
+  },
 ];

@@ -7,7 +7,7 @@ import express from "express";
 import Database from "libsql";
 import pg from "pg";
 import postgres from "postgres";
-import { connect } from "hapax/client";
+import { connect, type StandardSchema, typed } from "hapax/client";
 import { createIdempotency, GLOBAL, type IdempotencyRequest } from "hapax/idempotency";
 import { expressIdempotency } from "hapax/idempotency/node";
 import { ledgerSink, processOnce } from "hapax/ledger";
@@ -252,3 +252,30 @@ export const plain: Saga<string, { readonly say: string }> = defineSaga<string>(
 );
 createSagas(memoryLedger(), [plain]);
 createSagas(sqlite, [plain, trip]);
+
+// A stream has the type of its records, and a schema gives it its input and its output.
+interface TypedOrder {
+  readonly id: number;
+}
+export async function typedStreams(
+  schema: StandardSchema<{ readonly at: string }, { readonly at: Date }>,
+): Promise<void> {
+  const orders = connect<TypedOrder>("http://127.0.0.1:4437/v1/stream/orders");
+  await orders.append({ id: 1 });
+  same<Parameters<typeof orders.append>[0], TypedOrder>(true);
+  orders.producer().append({ id: 2 });
+  const values = await orders.read().values();
+  same<typeof values, TypedOrder[]>(true);
+  const others = await orders.read<string>().values();
+  same<typeof others, string[]>(true);
+  const untyped = await connect("http://127.0.0.1:4437/v1/stream/orders").read().values();
+  same<typeof untyped, unknown[]>(true);
+  const events = typed(connect("http://127.0.0.1:4437/v1/stream/events"), schema);
+  await events.append({ at: "2026-11-18" });
+  same<Parameters<typeof events.append>[0], { readonly at: string }>(true);
+  const dates = await events.read().values();
+  same<typeof dates, { readonly at: Date }[]>(true);
+  const near = connectServer("http://127.0.0.1:4437").stream<TypedOrder>("/v1/stream/orders");
+  const followed = near.follow();
+  for await (const { value } of followed) same<typeof value, TypedOrder>(true);
+}

@@ -36,8 +36,8 @@ export class Connection {
   }
 
   /** Returns the handle of a stream, like `connect` of `hapax/client`. */
-  stream(path: StreamTarget): Stream {
-    return new Stream(this.#caller, this.#addresses.stream(this.#addresses.pathOf(path)));
+  stream<T = unknown>(path: StreamTarget): Stream<T> {
+    return new Stream<T>(this.#caller, this.#addresses.stream(this.#addresses.pathOf(path)));
   }
 
   /**
