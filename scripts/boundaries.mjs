@@ -251,6 +251,17 @@ export const FLOOR_PLAN = [
   },
   { at: "src/toolkit", is: "the doors of the toolkit", may: ["src/base"] },
 
+  {
+    at: "src/dashboard",
+    is: "the page for people, compiled into one file",
+    may: ["src/base", "src/protocol/header-names.ts", "src/client", "preact", "uplot"],
+  },
+  {
+    at: "src/streams/dashboard-files.ts",
+    is: "the compiled page, which the build writes",
+    may: ["src/streams/server/dashboard.ts"],
+  },
+
   { at: "src/cli", is: "the commands", may: ["src", "node:"] },
   { at: "src/testing", is: "what users may test with", may: ["src", "node:"] },
   {
@@ -272,6 +283,7 @@ const CLOSED = [
   { at: "src/testing", to: [] },
   { at: "src/cli", to: ["src/bin.ts"] },
   { at: "src/bin.ts", to: [] },
+  { at: "src/dashboard", to: [] },
   { at: "src/streams/runtimes", to: ["src/bin.ts"] },
 ];
 
@@ -295,7 +307,7 @@ function importsOf(text) {
 export function boundaryProblems(tree) {
   const problems = [];
   const sources = tree.paths.filter(
-    (path) => /^src\/.*\.ts$/.test(path) && !path.endsWith(".test.ts"),
+    (path) => /^src\/.*\.tsx?$/.test(path) && !path.endsWith(".test.ts"),
   );
   for (const path of sources) {
     const entry = entryOf(path);

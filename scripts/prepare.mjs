@@ -14,6 +14,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join, relative, sep } from "node:path";
+import { writeDashboard } from "./dashboard.mjs";
 import { root, run, tool } from "./run.mjs";
 
 const NODE_MIN = [20, 19];
@@ -87,6 +88,7 @@ export async function build(base = root) {
     chmodSync(bin, 0o755);
     dropHiddenTypes(base, fresh);
     await dropComments(fresh);
+    await writeDashboard(base, fresh);
     // An earlier commit, which the benchmarks build to compare with, has no such command.
     if (existsSync(join(base, "src", "cli", "config.ts"))) {
       await writeSchema(bin, join(fresh, "config.schema.json"));

@@ -75,7 +75,7 @@ function walk(base) {
 }
 
 const isTest = (path) => path.endsWith(".test.ts");
-const isSource = (path) => /^src\/.*\.ts$/.test(path) && !isTest(path);
+const isSource = (path) => /^src\/.*\.tsx?$/.test(path) && !isTest(path);
 const isTesting = (path) => /^(src\/testing\/|test\/).*\.ts$/.test(path) || isTest(path);
 
 /** Titles of tests, suites and conformance cases, as far as they are written as literals. */
@@ -315,6 +315,8 @@ function exportTargets(tree) {
 
 function reachableSources(tree) {
   const queue = entryPoints(tree).flatMap(({ source }) => sourcesOf(tree, source));
+  // The build compiles it into a module of the server.
+  queue.push(...["src/dashboard/main.tsx"].filter((path) => tree.has(path)));
   const reached = new Set(queue);
   for (const path of queue) {
     const specifiers = tree

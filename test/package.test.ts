@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
-const TARBALL_BYTES_MAX = 950_000;
+/** Of these the dashboard has 75 KB: preact, uPlot and the client, compiled into one script (decision 0070). */
+const TARBALL_BYTES_MAX = 1_030_000;
 const root = fileURLToPath(new URL("..", import.meta.url));
 
 interface Packed {

@@ -165,6 +165,8 @@ export const LIMITS = {
   listLookedMax: 5000,
   /** Streams listed in one answer. */
   listMax: 1000,
+  /** Forks that the description of a stream names: more than a person looks at, and an answer of at most 200 KB. */
+  forksShownMax: 100,
   /** Subscriptions of identities without a namespace, of each namespace, and of the server: so no tenant uses up all. */
   subscriptionsMax: 10_000,
   namespaceSubscriptionsMax: 1_000,

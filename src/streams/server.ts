@@ -12,6 +12,7 @@ import { Engine } from "./engine/engine.ts";
 import type { Random } from "../base/random.ts";
 import { AnswerBudget } from "./server/answer-budget.ts";
 import { Audit } from "./server/audit.ts";
+import type { LoadDashboard } from "./server/dashboard.ts";
 import { Doors } from "./server/doors.ts";
 import { Drain } from "./server/drain.ts";
 import { Gate } from "./server/gate.ts";
@@ -87,6 +88,8 @@ export interface ServerComponents {
   readonly compress?: Compress;
   /** Decodes compressed bodies of requests. Default: they are refused with `unsupported_encoding`. */
   readonly decompress?: Decompress;
+  /** Loads the files of the dashboard. Default: there is none, and `/` answers text to browsers too. */
+  readonly dashboard?: LoadDashboard | undefined;
   /** Takes what the server writes about requests. Default: nothing is written. */
   readonly log?: Log;
   /** Takes one entry for each act that an operator must be able to find again. Default: they go to `log`. */
@@ -165,13 +168,7 @@ export function createServer(
   const engine = createEngine(components, resolved);
   engine.start().catch(onFault);
   const drain = new Drain();
-  const doorsFor = ({ corsOrigins, publicUrl: givenUrl }: ResolvedServerOptions): Doors =>
-    // A page that gives its name an address of this machine has no credential, so every name is good.
-    new Doors({
-      corsOrigins,
-      address: authorize === undefined ? address : undefined,
-      publicUrl: givenUrl,
-    });
+  const doorsFor = (inForce: ResolvedServerOptions): Doors => createDoors(components, inForce);
   const parts: ServerParts = {
     engine,
     doors: doorsFor(resolved),
@@ -184,6 +181,7 @@ export function createServer(
     answers: new AnswerBudget(clock, resolved.answersBytesMax),
     digest,
     decoding: new Decoding(components.decompress),
+    dashboard: components.dashboard,
   };
   const holder: PartsHolder = { current: parts };
   const { ids, audit, watch } = createWatch(components);
@@ -226,6 +224,20 @@ export function createServer(
     },
   };
   return server;
+}
+
+/** A page that gives its name an address of this machine has no credential. So with authentication every name is good. */
+function createDoors(
+  { authorize, address }: Pick<ServerComponents, "authorize" | "address">,
+  { corsOrigins, publicUrl }: ResolvedServerOptions,
+): Doors {
+  const isGuarded = authorize !== undefined;
+  return new Doors({
+    corsOrigins,
+    address: isGuarded ? undefined : address,
+    publicUrl,
+    takesOwnOrigin: isGuarded,
+  });
 }
 
 /** All that looks at requests and writes about them. */

@@ -29,6 +29,17 @@ export const doorFaults: readonly Fault[] = [
     },
   },
   {
+    name: "doors: a page of the server's own name is let in without authentication",
+    guarantee: "G37",
+    file: "src/streams/server/doors.ts",
+    find: "if (!this.#takesOwnOrigin || authority === undefined) return false;",
+    replace: "if (authority === undefined) return false;",
+    caughtBy: {
+      file: UNIT,
+      test: "of the server's own host and port may call it where requests need a credential, and nowhere else",
+    },
+  },
+  {
     name: "doors: an origin is compared by its start",
     guarantee: "G37",
     file: "src/streams/server/doors.ts",

@@ -19,6 +19,7 @@ import { clientTokenFaults } from "./client-tokens.ts";
 import { clientWriteFaults } from "./client-writes.ts";
 import { ecosystemFaults } from "./ecosystem.ts";
 import { errorFaults } from "./errors.ts";
+import { dashboardFaults } from "./dashboard.ts";
 import { directoryFaults } from "./directories.ts";
 import { doorFaults } from "./doors.ts";
 import { namespaceFaults } from "./namespaces.ts";
@@ -82,6 +83,7 @@ export const faults: readonly Fault[] = [
   ...sagaFaults,
   ...sessionFaults,
   ...journalFaults,
+  ...dashboardFaults,
   ...directoryFaults,
   ...doorFaults,
   ...namespaceFaults,

@@ -41,7 +41,7 @@ export const limitFaults: readonly Fault[] = [
   {
     name: "limits: bodiesBytesMax is not in force on fetch",
     guarantee: "G34",
-    file: "src/streams/runtimes/fetch.ts",
+    file: "src/streams/runtimes/fetch-server.ts",
     find: "new BodyBudget(LIMITS.bodyBytesPerSecondMin, clock, bodiesBytesMax)",
     replace: "new BodyBudget(LIMITS.bodyBytesPerSecondMin, clock, bodiesBytesMax * 99)",
     caughtBy: {

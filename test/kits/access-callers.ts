@@ -42,6 +42,8 @@ export interface Caller {
   readonly hasOtherProducers?: boolean;
   /** Of groups and subscriptions. */
   readonly hasOtherNames?: boolean;
+  /** Its grant names what the samples need. */
+  readonly hasOwnNames?: boolean;
   /** Its credential is a signed URL for this action. */
   readonly signs?: "read" | "append";
 }
@@ -72,6 +74,7 @@ export function expectedOf(sample: Sample, caller: Caller): Expected {
   const has = (name: (typeof names)[number]): boolean => names.includes(name);
   const isForbidden =
     !needs.some((action) => actions.includes(action)) ||
+    (sample.needsWholeServer === true && isLimited(caller)) ||
     (isElsewhere && (has("stream") || has("follows"))) ||
     (caller.hasOtherNames === true && (has("group") || has("subscription"))) ||
     (caller.hasOtherProducers === true && has("producer"));
@@ -82,6 +85,11 @@ export function expectedOf(sample: Sample, caller: Caller): Expected {
   if (missing !== undefined) return { outcome: [403, "not_allowed"], missing, isRight: false };
   const isApart = has("kept") && (isElsewhere || hasNamespace);
   return { outcome: isApart ? apart : right, isRight: !isApart };
+}
+
+function isLimited(caller: Caller): boolean {
+  const { isElsewhere, hasNamespace, hasOtherProducers, hasOtherNames, hasOwnNames } = caller;
+  return [isElsewhere, hasNamespace, hasOtherProducers, hasOtherNames, hasOwnNames].includes(true);
 }
 
 export interface Door {
@@ -238,7 +246,7 @@ export function openDoor(nowS: number): Door {
           },
         ],
       },
-      { actions },
+      { actions, hasOwnNames: true },
     ),
     { name: "the right token", authorization: token({}), actions },
     withCertificate("the right certificate", { grants: [all] }, { actions }),

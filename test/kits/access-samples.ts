@@ -60,6 +60,8 @@ export interface Sample {
   )[];
   readonly prepare?: (names: Names, owner: AsOwner, receiver: Receiver) => Promise<Facts | void>;
   readonly request: (names: Names, facts: Facts) => SampleRequest;
+  /** Only a grant without limits, of an identity without a namespace, allows it. */
+  readonly needsWholeServer?: true;
   /** The answer to a caller that may do it. */
   readonly right: Outcome;
   /** The answer to a caller for whom the group, subscription or transaction is not there. Default: `right`. */
@@ -99,6 +101,21 @@ const lookAtProducers: Sample = {
     right: [200],
   }),
 };
+
+const lookAtStream = ofStream(["read"], {
+  request: ({ stream }) => ({ target: `/_hapax/stream?stream=${stream}` }),
+  right: [200],
+});
+
+const lookAtKey = ofStream(["read"], {
+  request: ({ stream, key }) => ({
+    target: `/_hapax/keys?stream=${stream}`,
+    headers: { "Idempotency-Key": key },
+  }),
+  right: [200],
+});
+
+const lookAtTokens: Sample = { ...plain("/_hapax/tokens", ["admin"]), needsWholeServer: true };
 
 /* Transactions. */
 
@@ -285,6 +302,27 @@ export const SAMPLES: Readonly<Record<string, Readonly<Record<string, Sample>>>>
     GET: plain("/_hapax/streams?limit=3", ["read"]),
     HEAD: plain("/_hapax/streams?limit=3", ["read"]),
   },
+  "/_hapax/stream": { GET: lookAtStream, HEAD: lookAtStream },
+  "/_hapax/keys": { GET: lookAtKey, HEAD: lookAtKey },
+  "/_hapax/subscriptions": {
+    GET: plain("/_hapax/subscriptions?limit=3", ["subscribe"]),
+    HEAD: plain("/_hapax/subscriptions?limit=3", ["subscribe"]),
+  },
+  "/_hapax/tokens": { GET: lookAtTokens, HEAD: lookAtTokens },
+  // Sources have no dashboard: the build adds it.
+  "/_hapax/ui": {
+    GET: plain("/_hapax/ui", "nothing", 308),
+    HEAD: plain("/_hapax/ui", "nothing", 308),
+  },
+  ...Object.fromEntries(
+    ["", "app.js", "app.css"].map((name) => {
+      const sample: Sample = {
+        ...plain(`/_hapax/ui/${name}`, "nothing"),
+        right: [404, "not_found"],
+      };
+      return [`/_hapax/ui/${name}`, { GET: sample, HEAD: sample }];
+    }),
+  ),
   "/_hapax/transactions": {
     POST: {
       needs: OPERATION_NEEDS,

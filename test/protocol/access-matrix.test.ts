@@ -176,6 +176,8 @@ async function send(
 ): Promise<Answer> {
   const response = await fetch(`${url}${target}`, {
     method,
+    // A redirect is an answer.
+    redirect: "manual",
     headers: { ...headers, ...(authorization === undefined ? {} : { authorization }) },
     ...(body === undefined ? {} : { body }),
   });

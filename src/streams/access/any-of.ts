@@ -2,6 +2,7 @@
 
 import type { Authorize, Credentials, Identity, IdentityRefusal } from "./identity.ts";
 import { isOwn, markOwn } from "./own-authorize.ts";
+import { shownKeysOf, withShownKeys } from "./shown-keys.ts";
 
 /** From the least to the most that is known of the request. */
 const RANKS = ["missing", "unavailable", "invalid", "expired"] as const;
@@ -28,6 +29,7 @@ const MISSING: IdentityRefusal = { refused: "missing" };
  */
 export function anyOf(...authorizers: readonly Authorize[]): Authorize {
   const authorize: Authorize = (credentials) => ask(authorizers, 0, credentials, MISSING);
+  withShownKeys(authorize, () => authorizers.flatMap(shownKeysOf));
   return authorizers.every(isOwn) ? markOwn(authorize) : authorize;
 }
 

@@ -24,6 +24,7 @@ import {
 import { endIdentity } from "./endings.ts";
 import type { ApiKeyRecord } from "./key-document.ts";
 import { markOwn } from "./own-authorize.ts";
+import type { ShownKey } from "./shown-keys.ts";
 
 /** A key that the server knows. */
 export interface ApiKey {
@@ -218,6 +219,14 @@ export class ApiKeys implements ApiKeySource {
       endIdentity(old.identity, now === undefined || now.isRevoked ? "revoked" : "changed");
     }
     return changes;
+  }
+
+  /** All keys, revoked and expired ones too, without what proves them. */
+  shown(): readonly ShownKey[] {
+    return [...this.#keys.values()].map(({ text }) => {
+      const { sha256: _secret, ...shown } = JSON.parse(text) as ApiKeyRecord;
+      return shown;
+    });
   }
 
   /** Keys that are neither revoked nor expired. */

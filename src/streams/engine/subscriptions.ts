@@ -45,6 +45,7 @@ import type { Random } from "../../base/random.ts";
 import { issueToken, type PublicJwks, readToken, type TokenClaims } from "../signer.ts";
 import type { Boundaries } from "./boundaries.ts";
 import type { Allowance } from "./holdings.ts";
+import { FirstNames } from "./listing.ts";
 import { type CountLimits, NamespaceCounts } from "./namespace-counts.ts";
 import type { AppendObserver } from "./observer.ts";
 import { Deliveries, FULL_REST_MS } from "./subscriptions/deliveries.ts";
@@ -54,7 +55,9 @@ import {
   claimedStreams,
   type FollowedStream,
   shownLinks,
+  type SubscriptionSummary,
   type SubscriptionView,
+  summaryOf,
 } from "./subscriptions/view.ts";
 import type { Writer } from "./writer.ts";
 
@@ -254,6 +257,25 @@ export class Subscriptions implements AppendObserver {
     const view = subscription === undefined ? undefined : this.#view(subscription, keyId);
     await this.#writer.settled();
     return view;
+  }
+
+  /** The first subscriptions after a name, of those that are shown. */
+  async list(
+    after: string,
+    count: number,
+    isShown: (subscription: Subscription) => boolean | Promise<boolean>,
+  ): Promise<readonly SubscriptionSummary[]> {
+    const { byId } = this.#book;
+    const names = new FirstNames<SubscriptionId>(after, count);
+    const slices = this.#writer.slices();
+    for (const subscription of byId.values()) {
+      if (!slices.take()) await slices.turn();
+      if (await isShown(subscription)) names.add(subscription.id);
+    }
+    const found = names.take().flatMap((id) => byId.get(id) ?? []);
+    const summaries = found.map((subscription) => summaryOf(subscription));
+    await this.#writer.settled();
+    return summaries;
   }
 
   /** Deleting what is not there is no error. Returns whether there was one. */

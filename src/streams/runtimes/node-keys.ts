@@ -8,6 +8,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { API_KEY_PREFIX, parseApiKey } from "../access/api-key.ts";
 import { apiKeyAuthorize, ApiKeys, serverTokenAuthorize } from "../access/api-keys.ts";
 import type { Authorize } from "../access/identity.ts";
+import { withShownKeys } from "../access/shown-keys.ts";
 import { fileState, FileWatch } from "./node-file-watch.ts";
 import { nodeDigest } from "./node-digest.ts";
 import { readKeyFile } from "./node-key-file.ts";
@@ -66,7 +67,7 @@ export async function openKeys(options: KeyFileOptions): Promise<OpenKeys> {
   const parts = { digest: nodeDigest, nowMs: () => Date.now() };
   return {
     hasFile: first !== undefined,
-    authorize: apiKeyAuthorize(keys, parts),
+    authorize: withShownKeys(apiKeyAuthorize(keys, parts), () => keys.shown()),
     count,
     close: () => {
       watch.close();

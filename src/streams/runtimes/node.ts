@@ -22,6 +22,7 @@ import type { AuditEntry, Log, LogEntry } from "../log.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
 import { openMemoryStore } from "../stores/memory.ts";
+import { loadDashboard } from "./dashboard.ts";
 import { createNodeCourier } from "./node-courier.ts";
 import { nodeDigest } from "./node-digest.ts";
 import { Connections } from "./node-connections.ts";
@@ -237,6 +238,7 @@ async function createNodeCore(
     digest: nodeDigest,
     compress: nodeGzip,
     decompress: nodeDecompress,
+    dashboard: loadDashboard,
     log,
     ...(options.onAudit === undefined ? {} : { onAudit: options.onAudit }),
     ...(options.tracer === undefined ? {} : { tracer: options.tracer }),

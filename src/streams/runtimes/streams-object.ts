@@ -11,10 +11,10 @@ import {
   type DurableObjectStoreOptions,
   openDurableObjectStore,
 } from "../stores/durable-object.ts";
-import { createFetchServer, type FetchServer, type FetchServerOptions } from "./fetch.ts";
 import { fetchResponse } from "./fetch-answer.ts";
 import { FetchExchange } from "./fetch-exchange.ts";
 import { fetchRefusal } from "./fetch-refusal.ts";
+import { createServerOnFetch, type FetchServer, type FetchServerOptions } from "./fetch-server.ts";
 import { ObjectClock } from "./object-clock.ts";
 import type { ObjectContext, ObjectSocket } from "./object-platform.ts";
 import { ReaderSocket, readerOf } from "./reader-socket.ts";
@@ -120,13 +120,17 @@ export class StreamsObject implements DurableStreams {
         this.#onFault(new HapaxError("internal", `the store of the object: ${warning}`));
       },
     });
-    const server = createFetchServer({
-      readerBufferBytes: READER_BUFFER_BYTES,
-      ...rest,
-      onFault: this.#onFault,
-      store,
-      longClock: this.#clock,
-    });
+    const server = createServerOnFetch(
+      {
+        readerBufferBytes: READER_BUFFER_BYTES,
+        ...rest,
+        onFault: this.#onFault,
+        store,
+        longClock: this.#clock,
+      },
+      // A hundred kilobytes more in every Worker that holds streams.
+      undefined,
+    );
     this.#open = { store, server };
     // Before timers run: a stream with a reader does not expire.
     for (const socket of this.#context.getWebSockets(TAG)) this.#resume(socket, server);

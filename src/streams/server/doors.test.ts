@@ -76,6 +76,17 @@ describe("G37 a page", () => {
     }
   });
 
+  test("of the server's own host and port may call it where requests need a credential, and nowhere else", () => {
+    const own = exchangeOf("POST", { origin: "https://Streams.lan:4437" }, "streams.lan:4437");
+    const guarded = doorsOf({ address: undefined, takesOwnOrigin: true });
+    expect(outcome(guarded, own)).toBe("in");
+    expect(outcome(doorsOf({ address: undefined }), own)).toBe("origin_not_allowed");
+    for (const origin of ["https://streams.lan", "https://evil.example:4437", "null", ""]) {
+      const other = exchangeOf("POST", { origin }, "streams.lan:4437");
+      expect(outcome(guarded, other)).toBe("origin_not_allowed");
+    }
+  });
+
   test("of an allowed origin may do everything, and no other with it: scheme, port and case are compared", () => {
     const doors = doorsOf({ corsOrigins: ["https://App.example", "http://b.example:81"] });
     expect(outcome(doors, exchangeOf("PUT", { origin: "https://app.example" }))).toBe("in");

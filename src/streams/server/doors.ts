@@ -33,17 +33,24 @@ export interface DoorOptions {
   readonly address: string | undefined;
   /** Where clients reach this server, if that was given. */
   readonly publicUrl: string | undefined;
+  /**
+   * Whether a page may call the server under whose name it was opened, as the dashboard does. Only where requests need a
+   * credential: a page that gives its own name the address of the server has none.
+   */
+  readonly takesOwnOrigin?: boolean;
 }
 
 export class Doors {
   readonly #isOpen: boolean;
   readonly #origins: ReadonlySet<string>;
+  readonly #takesOwnOrigin: boolean;
   /** Undefined: the server answers under every name. */
   readonly #hosts: ReadonlySet<string> | undefined;
   /** The last authority that was let in: nearly every request has the same one. */
   #known: string | undefined;
 
-  constructor({ corsOrigins, address, publicUrl }: DoorOptions) {
+  constructor({ corsOrigins, address, publicUrl, takesOwnOrigin = false }: DoorOptions) {
+    this.#takesOwnOrigin = takesOwnOrigin;
     this.#isOpen = corsOrigins === "*";
     const listed = corsOrigins === "*" ? [] : corsOrigins;
     const origins = new Set(listed.map((origin) => origin.toLowerCase()));
@@ -75,6 +82,7 @@ export class Doors {
     if (this.#isOpen || exchange.method === "OPTIONS") return;
     const origin = exchange.header("origin");
     if (origin !== undefined) {
+      if (this.#isOwn(origin, exchange.authority)) return;
       if (!this.allows(origin)) throw refusedOrigin(origin);
       return;
     }
@@ -83,6 +91,12 @@ export class Doors {
     if (isRead && exchange.header("sec-fetch-site") === "cross-site" && !isVisit(exchange)) {
       throw refusedOrigin("another site");
     }
+  }
+
+  /** The scheme is not compared: a proxy may have ended TLS. */
+  #isOwn(origin: string, authority: string | undefined): boolean {
+    if (!this.#takesOwnOrigin || authority === undefined) return false;
+    return authorityOf(origin)?.toLowerCase() === authority.toLowerCase();
   }
 
   #checkHost(authority: string | undefined): void {

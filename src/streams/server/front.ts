@@ -9,6 +9,7 @@ import {
   READY_PATH,
 } from "../../protocol/reserved.ts";
 import { HEADER } from "../../protocol/headers.ts";
+import { dashboardAtFront } from "./dashboard.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { showHealth } from "./health.ts";
 import { json } from "./json.ts";
@@ -19,7 +20,7 @@ export const FRONT_ROUTES: readonly Route[] = [
   readRoute(FRONT_PATH, {
     needs: "nothing",
     summary: "Says what this server is and how to begin.",
-    handle: greet,
+    handle: async (call) => (await dashboardAtFront(call)) ?? greet(call),
   }),
   readRoute(HEALTH_PATH, {
     needs: "nothing",
@@ -47,7 +48,7 @@ export const FRONT_ROUTES: readonly Route[] = [
 
 const utf8 = new TextEncoder();
 
-function greet({ exchange: { baseUrl } }: RouteCall): ServerAnswer {
+function greet({ exchange: { baseUrl }, parts }: RouteCall): ServerAnswer {
   const lines = [
     "This is Hapax, a server of durable streams over HTTP. A stream is a URL below /v1/stream/:",
     "",
@@ -58,6 +59,7 @@ function greet({ exchange: { baseUrl } }: RouteCall): ServerAnswer {
     `All streams: ${baseUrl}/_hapax/streams`,
     `Health:      ${baseUrl}/healthz`,
     `Metrics:     ${baseUrl}/metrics`,
+    ...(parts.dashboard === undefined ? [] : [`Dashboard:   ${baseUrl}/_hapax/ui/`]),
     "",
     "To read on: README.md in the package `hapax`, and PROTOCOL.md in its repository.",
     "",
@@ -67,7 +69,11 @@ function greet({ exchange: { baseUrl } }: RouteCall): ServerAnswer {
     headers: {
       [HEADER.contentType]: "text/plain; charset=utf-8",
       [HEADER.cacheControl]: "no-store",
+      // Browsers get another answer.
+      Vary: "Accept, Origin",
     },
+    // So that `Vary` replaces the one of all answers.
+    mayCompress: true,
     body: utf8.encode(lines.join("\n")),
   };
 }

@@ -18,6 +18,7 @@ import type {
   IdentityRefusal,
 } from "../access/identity.ts";
 import { isOwn } from "../access/own-authorize.ts";
+import { type ShownKey, shownKeysOf } from "../access/shown-keys.ts";
 import type { Exchange } from "./exchange.ts";
 
 export interface GateOptions {
@@ -46,6 +47,11 @@ export class Gate {
   /** Whether requests need an identity. */
   get isGuarded(): boolean {
     return this.#options.authorize !== undefined;
+  }
+
+  /** The API keys that requests may have, as far as a function of this package checks them. */
+  shownKeys(): readonly ShownKey[] {
+    return shownKeysOf(this.#options.authorize);
   }
 
   /** The access of the client that sends the request. Throws, or rejects with, the refusal. */

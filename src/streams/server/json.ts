@@ -1,11 +1,19 @@
 /** What the routes of our own have in common: JSON answers and the parameters of lists. */
 
+import { HapaxError } from "../../base/errors.ts";
+import type { StreamName } from "../core/types.ts";
 import type { Slices } from "../engine/turn-budget.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { invalid } from "../../protocol/refusal.ts";
-import { parseCount, type QueryString } from "../../protocol/values.ts";
-import type { WholeAnswer } from "./exchange.ts";
+import {
+  encodeStreamPath,
+  parseCount,
+  parseQuery,
+  parseStreamPath,
+  type QueryString,
+} from "../../protocol/values.ts";
+import type { Exchange, WholeAnswer } from "./exchange.ts";
 
 const utf8 = new TextEncoder();
 
@@ -49,6 +57,16 @@ export function parseLimit(value: string | undefined): number {
     throw invalid("limit", `is not a whole number from 1 to ${LIMITS.listMax}`);
   }
   return limit;
+}
+
+/** The stream that the query names. */
+export function streamInQuery({ query }: Pick<Exchange, "query">): StreamName {
+  const text = queryText(parseQuery(query), "stream");
+  if (text === undefined) throw invalid("stream", "is missing in the query");
+  // The query has been decoded, and a path is decoded once: what is left of `%` belongs to the name.
+  const path = parseStreamPath(encodeStreamPath(text as StreamName));
+  if (path.kind === "invalid") throw new HapaxError(path.code, path.reason);
+  return path.name;
 }
 
 export function queryText(query: QueryString, name: string): string | undefined {

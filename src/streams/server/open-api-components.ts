@@ -52,6 +52,73 @@ export const SCHEMAS: Readonly<Record<string, Json>> = {
     },
     ["streams"],
   ),
+  Stream: object(
+    {
+      path: TEXT,
+      contentType: TEXT,
+      nextOffset: OFFSET,
+      closed: FLAG,
+      life: TEXT,
+      createdAt: TEXT,
+      lastUsedAt: TEXT,
+      ttlSeconds: COUNT,
+      expiresAt: TEXT,
+      keys: object({
+        count: COUNT,
+        max: COUNT,
+        windowSeconds: COUNT,
+        overflow: { type: "string", enum: ["evict", "reject"] },
+        fromContent: FLAG,
+      }),
+      forkedFrom: object({ stream: TEXT, offset: OFFSET }),
+      forks: TEXTS,
+    },
+    ["path", "contentType", "nextOffset", "closed", "life", "createdAt", "keys", "forks"],
+  ),
+  KnownKey: object({ stored: FLAG, nextOffset: OFFSET, storedAt: TEXT }, ["stored"]),
+  Subscriptions: object(
+    {
+      subscriptions: list(
+        object(
+          {
+            subscription: TEXT,
+            type: { type: "string", enum: ["webhook", "pull-wake"] },
+            pattern: TEXT,
+            webhook: TEXT,
+            wakeStream: TEXT,
+            streams: COUNT,
+            phase: { type: "string", enum: ["idle", "waking", "held"] },
+            status: { type: "string", enum: ["active", "failed"] },
+            generation: COUNT,
+            leaseMs: COUNT,
+            createdAt: TEXT,
+            description: TEXT,
+          },
+          ["subscription", "type", "streams", "phase", "status", "generation", "leaseMs"],
+        ),
+      ),
+      next: TEXT,
+    },
+    ["subscriptions"],
+  ),
+  Tokens: object({
+    tokens: list(
+      object(
+        {
+          id: TEXT,
+          name: TEXT,
+          createdAt: TEXT,
+          expiresAt: TEXT,
+          revokedAt: TEXT,
+          grants: list({ type: "object" }),
+          namespace: TEXT,
+          quotas: { type: "object" },
+          certificate: TEXT,
+        },
+        ["id", "name", "createdAt", "grants"],
+      ),
+    ),
+  }),
   Committed: object(
     {
       status: { const: "committed" },
@@ -179,6 +246,7 @@ export const PARAMETERS: Readonly<Record<string, Json>> = {
   after: query("after", "Only what comes after this: the `next` of the last page."),
   limit: query("limit", "Entries of a page.", { type: "integer", minimum: 1 }),
   streamQuery: { ...query("stream", "The path of the stream, decoded."), required: true },
+  ofStream: query("stream", "Only those that follow the stream of this path, decoded."),
   seq: query("seq", "The sequence of a producer's transaction.", COUNT),
   epoch: query("epoch", "The epoch of a producer's transaction.", COUNT),
   session: query("session", "The nonce of a producer's session."),

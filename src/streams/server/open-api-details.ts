@@ -67,6 +67,13 @@ const jsonBody = (schema: string | Json, required = true): Json => ({
     },
   },
 });
+const file = (description: string, type: string): OperationDetails => ({
+  answers: {
+    200: { description, content: { [type]: TEXT } },
+    304: { description: "It has not changed." },
+  },
+  refusals: ["not_found"],
+});
 const DONE: OperationAnswer = { description: "Done." };
 const HEALTH: OperationDetails = {
   answers: { 200: json("The server takes writes.", "Health"), 503: json("It does not.", "Health") },
@@ -139,9 +146,18 @@ const groupAct = (
 export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
   "GET /": {
     answers: {
-      200: { description: "How to begin.", content: { "text/plain; charset=utf-8": TEXT } },
+      200: {
+        description: "How to begin, or for browsers the dashboard.",
+        content: { "text/plain; charset=utf-8": TEXT, "text/html; charset=utf-8": TEXT },
+      },
     },
   },
+  "GET /_hapax/ui": {
+    answers: { 308: { description: "The dashboard is one slash further.", headers: ["Location"] } },
+  },
+  "GET /_hapax/ui/": file("The dashboard.", "text/html; charset=utf-8"),
+  "GET /_hapax/ui/app.js": file("Its program.", "text/javascript; charset=utf-8"),
+  "GET /_hapax/ui/app.css": file("Its style.", "text/css; charset=utf-8"),
   "GET /healthz": HEALTH,
   "GET /_hapax/health": HEALTH,
   "GET /readyz": HEALTH,
@@ -158,6 +174,21 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     parameters: ["prefix", "after", "limit"],
     answers: { 200: json("A page of the list.", "Streams") },
   },
+  "GET /_hapax/stream": {
+    parameters: ["streamQuery"],
+    answers: { 200: json("The stream, and what hangs on it.", "Stream") },
+    refusals: STREAM_GONE,
+  },
+  "GET /_hapax/keys": {
+    parameters: ["streamQuery", HEADER.idempotencyKey],
+    answers: { 200: json("Whether the stream remembers the key.", "KnownKey") },
+    refusals: STREAM_GONE,
+  },
+  "GET /_hapax/subscriptions": {
+    parameters: ["ofStream", "after", "limit"],
+    answers: { 200: json("A page of the list.", "Subscriptions") },
+  },
+  "GET /_hapax/tokens": { answers: { 200: json("All of them.", "Tokens") } },
   "POST /_hapax/transactions": {
     parameters: [...PRODUCER, "Content-Encoding"],
     body: {

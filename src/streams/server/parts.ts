@@ -6,6 +6,7 @@ import type { Engine } from "../engine/engine.ts";
 import type { Random } from "../../base/random.ts";
 import type { AnswerBudget } from "./answer-budget.ts";
 import type { Decoding } from "./decoding.ts";
+import type { LoadDashboard } from "./dashboard.ts";
 import type { Doors } from "./doors.ts";
 import type { Drain } from "./drain.ts";
 import type { Gate } from "./gate.ts";
@@ -27,6 +28,7 @@ export interface ServerParts {
   readonly digest: Digest;
   /** Decodes compressed bodies. */
   readonly decoding: Decoding;
+  readonly dashboard: LoadDashboard | undefined;
 }
 
 /** The parts in force. A reload replaces them as a whole and never changes one of them. */

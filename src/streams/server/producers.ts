@@ -5,23 +5,17 @@ import type { ProducerView } from "../engine/appends.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { parseProducerId } from "../../protocol/append.ts";
 import { invalid } from "../../protocol/refusal.ts";
-import {
-  decodePercent,
-  encodeStreamPath,
-  formatOffset,
-  parseQuery,
-  parseStreamPath,
-} from "../../protocol/values.ts";
+import { decodePercent, formatOffset, parseQuery } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
-import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
-import { json, parseLimit, queryText } from "./json.ts";
+import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
+import { json, parseLimit, queryText, streamInQuery } from "./json.ts";
 import type { RouteOperation, Route, RouteCall } from "./route.ts";
 import { refuseGone, refuseMissing } from "./streams.ts";
-import type { ProducerId, StreamName } from "../core/types.ts";
+import type { ProducerId } from "../core/types.ts";
 
 const LIST: RouteOperation = {
   needs: ["admin"],
-  subject: (exchange) => ({ stream: streamOf(exchange) }),
+  subject: (exchange) => ({ stream: streamInQuery(exchange) }),
   summary: "Lists the producers of a stream that the caller's grants have.",
   handle: listProducers,
 };
@@ -46,7 +40,7 @@ export const PRODUCER_ROUTES: readonly Route[] = [
       DELETE: {
         needs: ["admin"],
         subject: (exchange, params) => ({
-          stream: streamOf(exchange),
+          stream: streamInQuery(exchange),
           producer: producerOf(params),
         }),
         summary: "Forgets the epoch and sequence of a producer of a stream.",
@@ -63,7 +57,7 @@ function assignId({ parts }: RouteCall): ServerAnswer {
 
 async function listProducers({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
   const query = parseQuery(exchange.query);
-  const stream = streamOf(exchange);
+  const stream = streamInQuery(exchange);
   const after = queryText(query, "after") ?? "";
   const limit = parseLimit(queryText(query, "limit"));
   // One more than asked for tells whether there is a next page.
@@ -105,7 +99,7 @@ async function resetOnce(
   act: Act | undefined,
 ): Promise<ServerAnswer> {
   const id = producerOf(params);
-  const stream = streamOf(exchange);
+  const stream = streamInQuery(exchange);
   const outcome = await parts.engine.resetProducer(stream, id, act);
   switch (outcome.kind) {
     case "missing":
@@ -125,14 +119,4 @@ function producerOf([encoded = ""]: readonly string[]): ProducerId {
   const text = decodePercent(encoded);
   if (text === undefined) throw invalid("the producer id in the path", "is not percent-encoded");
   return parseProducerId(text);
-}
-
-/** The stream that the query names. */
-function streamOf({ query }: Exchange): StreamName {
-  const text = queryText(parseQuery(query), "stream");
-  if (text === undefined) throw invalid("stream", "is missing in the query");
-  // The query has been decoded, and a path is decoded once: what is left of `%` belongs to the name.
-  const path = parseStreamPath(encodeStreamPath(text as StreamName));
-  if (path.kind === "invalid") throw new HapaxError(path.code, path.reason);
-  return path.name;
 }

@@ -1,5 +1,6 @@
 /** All routes: one table. The router, the description of the interface and the tests of access read it. */
 
+import { DASHBOARD_ROUTES } from "./dashboard.ts";
 import { FRONT_ROUTES } from "./front.ts";
 import { describeRoutes } from "./open-api.ts";
 import { OWN_ROUTES } from "./own-routes.ts";
@@ -21,6 +22,7 @@ export const STREAM_ROUTE: Route = {
 export const RESERVED_ROUTES: readonly Route[] = [
   ...FRONT_ROUTES,
   ...OWN_ROUTES,
+  ...DASHBOARD_ROUTES,
   readRoute("/_hapax/openapi.json", {
     needs: "nothing",
     summary: "Describes the interface, as an OpenAPI document.",

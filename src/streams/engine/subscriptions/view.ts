@@ -36,6 +36,33 @@ export interface SubscriptionView {
   readonly keyId: string | undefined;
 }
 
+/** A subscription in a list. */
+export interface SubscriptionSummary {
+  readonly id: SubscriptionId;
+  readonly settings: SubscriptionSettings;
+  readonly createdAtMs: TimeMs;
+  readonly generation: Generation;
+  readonly isFailed: boolean;
+  /** Whether a worker or a webhook has its work, or could take it. */
+  readonly phase: Subscription["phase"]["kind"];
+  /** How many streams it follows now. */
+  readonly streams: number;
+}
+
+export function summaryOf(subscription: Subscription): SubscriptionSummary {
+  const { id, settings, createdAtMs, generation, retry, phase, links } = subscription;
+  const isFailed = retry !== undefined;
+  return {
+    id,
+    settings,
+    createdAtMs,
+    generation,
+    isFailed,
+    phase: phase.kind,
+    streams: links.size,
+  };
+}
+
 /** Links in the order in which they are shown: what was named explicitly first. */
 export function shownLinks(subscription: Subscription): readonly ShownLink[] {
   const explicit: ShownLink[] = [];

@@ -1,0 +1,2 @@
+/** Styles are no values: the bundler collects them in one file. */
+declare module "*.css";
