@@ -23,6 +23,7 @@ import { signUrlCommand } from "./sign-url.ts";
 import { tailCommand } from "./tail.ts";
 import { createPaint } from "./terminal.ts";
 import { tokensCommand } from "./tokens.ts";
+import { topCommand } from "./top.ts";
 import { verifyCommand } from "./verify.ts";
 
 const helpCommand: Command = {
@@ -57,6 +58,7 @@ export const COMMANDS: readonly Command[] = [
   tailCommand,
   headCommand,
   listCommand,
+  topCommand,
   producersCommand,
   groupsCommand,
   deadLettersCommand,

@@ -93,7 +93,7 @@ async function pageOf(
 </head>
 <body>
 <div id="app"></div>
-<noscript>This page needs JavaScript. The same figures are at /metrics.</noscript>
+<noscript>This page needs JavaScript. The same figures are at /metrics, and \`hapax top\` shows them in a terminal.</noscript>
 </body>
 </html>
 `;
