@@ -71,6 +71,16 @@ export const FLOOR_PLAN = [
     may: ["src/streams/stores/file", ...NODE_FILES],
   },
   {
+    at: "src/streams/stores/postgres",
+    is: "the rooms of the store in PostgreSQL",
+    may: ["src/base", "src/streams/core", "src/streams/store.ts", JOURNAL, "node:crypto"],
+  },
+  {
+    at: "src/streams/stores/postgres.ts",
+    is: "a store",
+    may: ["src/base", "src/streams/stores/postgres"],
+  },
+  {
     at: "src/streams/stores/durable-object",
     is: "the rooms of the store in an object",
     may: ["src/base", "src/streams/core", "src/streams/store.ts", JOURNAL, "node:zlib"],

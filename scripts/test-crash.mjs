@@ -27,6 +27,7 @@ const FILES = [
   "test/ledgers/redis-conformance",
   "test/objects",
   "test/window",
+  "test/postgres",
   "test/objects",
   "test/heavy",
 ];

@@ -414,6 +414,24 @@ export const ERRORS = {
     title: "Another process uses the directory",
     help: "Stop the other server, or use another directory.",
   },
+  shard_moved: {
+    status: 503,
+    retry: "later",
+    title: "Another server has taken the streams over",
+    help: "Repeat the same call: the other server answers it. What this one had not acknowledged may or may not be stored.",
+  },
+  shard_owned: {
+    status: 503,
+    retry: "later",
+    title: "Another server owns the streams",
+    help: "Stop it, wait until it is gone, or let this one wait with takeover wait (--takeover wait).",
+  },
+  engine_went_back: {
+    status: 503,
+    retry: "never",
+    title: "The database has lost what it had acknowledged",
+    help: "Nothing was changed. Look whether an old standby was promoted or a backup restored, before you start again.",
+  },
   writes_stopped: {
     status: 503,
     retry: "later",

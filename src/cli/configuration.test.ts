@@ -126,7 +126,7 @@ describe("config check", () => {
     expect(stderr).toContain("hapax: 11 options are not valid\n");
     for (const line of [
       "port in hapax.config.json is 65536; allowed: a whole number from 0 to 65535",
-      'durability in hapax.config.json is "none"; allowed: "fsync", "os"',
+      'durability in hapax.config.json is "none"; allowed: "replicated", "fsync", "os"',
       "testFaults in hapax.config.json is 1; allowed: true, false",
       'corsOrigins in hapax.config.json is "nonsense"; allowed: "*", or a list',
       'corsOrigins in hapax.config.json is 7; allowed: "*", or a list',
@@ -237,6 +237,13 @@ const EXAMPLES: Readonly<
   port: { good: [0, 65_535], bad: [-1, 65_536, 1.5, "80", null] },
   dir: { good: ["./data", "/var/lib"], bad: ["", 1, null, "a\0b"] },
   durability: { good: ["fsync", "os"], bad: ["FSYNC", "memory", true] },
+  store: {
+    good: ["postgres://db/name", "postgresql://u:p@a,b:5433/name?sslmode=require"],
+    bad: ["db", "http://db/name", "postgres://", 5],
+  },
+  takeover: { good: ["refuse", "wait"], bad: ["now", true] },
+  replication: { good: ["standby", "storage"], bad: ["none", true] },
+  node: { good: ["a"], bad: [5] },
   memory: { good: [true, false], bad: ["true", 1] },
   tokensFile: { good: ["./tokens.json", "/etc/hapax/tokens.json"], bad: ["", 1, null] },
   longPollMs: { good: [1, 600_000], bad: [0, 600_001, "1"] },

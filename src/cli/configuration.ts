@@ -171,8 +171,19 @@ function unknownMember(table: OptionTable, where: string, member: string): strin
 /** Data in memory is gone with the process, so that no source may overrule another about it. */
 function checkPlace(given: ReadonlyMap<string, Setting>, problems: string[]): void {
   const [dir, memory] = [given.get("dir"), given.get("memory")];
+  const store = given.get("store");
   if (memory?.value === true && dir !== undefined && dir.from !== "default") {
     problems.push(`${dir.name} and ${memory.name} exclude each other`);
+  }
+  const durability = given.get("durability");
+  if (store?.value === undefined) {
+    if (durability?.value === "replicated")
+      problems.push(`${durability.name} replicated needs --store`);
+    return;
+  }
+  for (const other of [dir, memory]) {
+    const isGiven = other !== undefined && other.from !== "default" && other.value !== false;
+    if (isGiven) problems.push(`${other.name} and ${store.name} exclude each other`);
   }
 }
 
@@ -246,17 +257,27 @@ function optionsOf(settings: readonly Setting[]): ServeOptions {
     present.map(({ member, value }) => [member, value]),
   ) as Partial<ServeConfiguration> as ServeConfiguration;
   const { memory, dir, tlsCert, tlsKey, tlsClientCa, ...options } = all;
-  const place = memory ? {} : { dir };
+  const place = "store" in all ? inDatabase(settings) : memory ? {} : { dir };
   if (!("tlsCert" in all)) return { ...options, ...place };
   const authorities = "tlsClientCa" in all ? { clientCaFile: tlsClientCa } : {};
   return { ...options, ...place, tls: { certFile: tlsCert, keyFile: tlsKey, ...authorities } };
 }
 
+/** In a database the default is the strongest promise: a server that is enough for less must be named so. */
+function inDatabase(settings: readonly Setting[]): Partial<ServeOptions> {
+  const given = settings.find(({ member }) => member === "durability");
+  return given?.from === "default" ? { durability: "replicated" } : {};
+}
+
 /** A value for people. A secret stays one. */
 export function showValue({ row, value, member }: Setting, settings: readonly Setting[]): string {
   if (row.isSecret === true && value !== undefined) return "(secret)";
-  const isInMemory = settings.some((one) => one.member === "memory" && one.value === true);
-  if (value === undefined || (member === "dir" && isInMemory)) return "(none)";
+  const isElsewhere = settings.some(
+    (one) =>
+      (one.member === "memory" && one.value === true) ||
+      (one.member === "store" && one.value !== undefined),
+  );
+  if (value === undefined || (member === "dir" && isElsewhere)) return "(none)";
   const shown = shownValue(row, value);
   return typeof shown === "string" ? shown : JSON.stringify(shown);
 }

@@ -26,9 +26,17 @@ export type StopSignal = "SIGINT" | "SIGTERM";
 export interface ServeOptions {
   readonly host: string;
   readonly port: number;
-  /** Undefined: in memory. */
+  /** Undefined: in memory, or in the database of `store`. */
   readonly dir?: string;
-  readonly durability: "fsync" | "os";
+  /** The URL of a PostgreSQL that has the streams. Undefined: in the directory, or in memory. */
+  readonly store?: string;
+  /** What to do if another server owns the streams of the database. */
+  readonly takeover: "refuse" | "wait";
+  /** What makes a commit in the database survive the loss of a machine. */
+  readonly replication: "standby" | "storage";
+  /** The name of this server in the database. Undefined: random. */
+  readonly node?: string;
+  readonly durability: "replicated" | "fsync" | "os";
   /** The file of API keys. Undefined: `tokens.json` in the directory, if there is one. */
   readonly tokensFile?: string;
   /** One token with all rights. It comes from the environment alone: a flag would show it to all users, a file would keep it. */

@@ -121,6 +121,20 @@ export const HTTP_URL = text(URL_ALLOWED, "^[Hh][Tt][Tt][Pp][Ss]?://[^?#]+$", (g
   isPublicUrl(given) ? withoutLastSlashes(new URL(given).href) : undefined,
 );
 
+/** The URL of a PostgreSQL. It may have several hosts, which no parser of URLs takes. */
+export const DATABASE_URL = text(
+  "a URL that begins with postgres://",
+  "^postgres(ql)?://.+$",
+  (given) => (/^postgres(ql)?:\/\/./.test(given) ? given : undefined),
+);
+
+/** A URL of a database without its password. */
+export function withoutPassword(url: string): string {
+  return url
+    .replace(/^([a-z]+:\/\/[^:@/]*):[^@]*@/, "$1:…@")
+    .replace(/([?&]password=)[^&]*/, "$1…");
+}
+
 /** A path on this machine. In the file it is relative to the directory of the file. */
 export const PATH: OptionKind<string> = {
   ...text("a path", "^[^\\u0000]+$", (given) => asPath(given, ".")),

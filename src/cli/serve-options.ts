@@ -10,6 +10,7 @@ import { KEY_DEFAULTS } from "../streams/core/keys.ts";
 import type { OptionSpec } from "./command.ts";
 import type { ServeOptions } from "./context.ts";
 import {
+  DATABASE_URL,
   HOST,
   HTTP_URL,
   KEY_SET,
@@ -22,6 +23,7 @@ import {
   TEXTS,
   QUOTA_LIST,
   toggle,
+  withoutPassword,
   wholeNumber,
 } from "./option-kinds.ts";
 
@@ -43,7 +45,7 @@ export interface OptionRow<Value> {
   readonly show?: (value: string) => string;
 }
 
-/** The members of a configuration. `memory` becomes a missing `dir`, and the three files become `tls`. A secret is no option. */
+/** The members of a configuration. `memory` and `store` become a missing `dir`, and the three files become `tls`. A secret is no option. */
 export type ServeConfiguration = Required<Omit<ServeOptions, "tls" | "serverToken">> & {
   readonly memory: boolean;
   readonly tlsCert: string;
@@ -84,10 +86,47 @@ export const SERVE_TABLE: {
   durability: {
     flag: "durability",
     env: "HAPAX_DURABILITY",
-    value: "fsync|os",
-    help: "fsync survives a power cut, os only the end of the process",
-    kind: oneOf("fsync", "os"),
+    value: "replicated|fsync|os",
+    help: "fsync survives a power cut, os only the end of the process; with --store also replicated (its default): the loss of the primary",
+    kind: oneOf("replicated", "fsync", "os"),
     fallback: "fsync",
+    reload: "restart",
+  },
+  store: {
+    flag: "store",
+    env: "HAPAX_STORE",
+    value: "url",
+    help: "keep streams in this PostgreSQL (postgres://user@host,host/database) and not in a directory; put the password into HAPAX_STORE or PGPASSWORD",
+    kind: DATABASE_URL,
+    show: withoutPassword,
+    fallback: undefined,
+    reload: "restart",
+  },
+  takeover: {
+    flag: "takeover",
+    env: "HAPAX_TAKEOVER",
+    value: "refuse|wait",
+    help: "with --store, if another server owns the streams: refuse to start, or wait until it is gone",
+    kind: oneOf("refuse", "wait"),
+    fallback: "refuse",
+    reload: "restart",
+  },
+  replication: {
+    flag: "replication",
+    env: "HAPAX_REPLICATION",
+    value: "standby|storage",
+    help: "with --store: storage if the disks below PostgreSQL are replicated, so that no synchronous standby is needed",
+    kind: oneOf("standby", "storage"),
+    fallback: "standby",
+    reload: "restart",
+  },
+  node: {
+    flag: "node",
+    env: "HAPAX_NODE",
+    value: "name",
+    help: "with --store: the name of this server in the database, unique among those that use it (default random)",
+    kind: TEXT,
+    fallback: undefined,
     reload: "restart",
   },
   memory: {

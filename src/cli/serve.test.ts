@@ -138,7 +138,7 @@ describe("options", () => {
     const both = await hapax(["serve", "--memory", "--dir", "/disk", "--durability", "none"]);
     expect(both.code).toBe(2);
     expect(both.stderr).toContain("--dir and --memory exclude each other");
-    expect(both.stderr).toContain('--durability is "none"; allowed: fsync, os');
+    expect(both.stderr).toContain('--durability is "none"; allowed: replicated, fsync, os');
     expect((await serve([], { HAPAX_DURABILITY: "os" })).options?.durability).toBe("os");
   });
 

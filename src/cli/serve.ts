@@ -13,6 +13,7 @@ import type { Context, RunningServer, ServeOptions, StopSignal } from "./context
 import { CommandFailure, EXIT, systemCode } from "./failure.ts";
 import { createReloader } from "./reload.ts";
 import { openServeLog } from "./serve-log.ts";
+import { withoutPassword } from "./option-kinds.ts";
 import { SERVE_OPTIONS } from "./serve-options.ts";
 
 async function runServe(invocation: Invocation, context: Context): Promise<number> {
@@ -24,9 +25,16 @@ async function runServe(invocation: Invocation, context: Context): Promise<numbe
   const signals = watchSignals(context);
   const reloader = createReloader(invocation, context, loaded, journal);
   try {
-    const server = await context.startServer(options, journal).catch((error: unknown) => {
+    const starting = context.startServer(options, journal).catch((error: unknown) => {
       throw startFailure(options, error);
     });
+    // A server that waits for another one to end has nothing to finish.
+    const isPatient = options.store !== undefined && options.takeover === "wait";
+    if (isPatient) journal.note("waits until no other server owns the streams");
+    const server = await (isPatient
+      ? Promise.race([starting, signals.first.then(() => undefined)])
+      : starting);
+    if (server === undefined) return EXIT.done;
     if (file !== undefined) journal.note(`configured by ${file.path}`);
     journal.note(whereDataLives(server, options));
     if (options.testFaults) journal.note("clients may inject faults (--test-faults)", "warn");
@@ -81,8 +89,14 @@ function whereDataLives({ durability }: RunningServer, options: ServeOptions): s
   if (durability === "memory") {
     return "streams live in memory: they are gone when this process ends";
   }
-  const kept = durability === "fsync" ? "a power cut" : "the end of this process, not a power cut";
-  return `streams live in ${options.dir ?? "the store"} and survive ${kept}`;
+  const kept =
+    durability === "replicated"
+      ? "the loss of its primary"
+      : durability === "fsync"
+        ? "a power cut"
+        : "the end of this process, not a power cut";
+  const place = options.store === undefined ? options.dir : withoutPassword(options.store);
+  return `streams live in ${place ?? "the store"} and survive ${kept}`;
 }
 
 const START_PROBLEMS: Readonly<Record<string, string>> = {
@@ -129,6 +143,8 @@ export const serveCommand: Command = {
     "all rights, for a container that has no file: at least 32 characters. It is no flag, because other users see flags.",
     "Without any credential the server lets every client in, says so, and listens on this machine only. --require-auth refuses to",
     "start then: set it where a missing file of keys would be a mistake.",
+    "With --store the streams are in PostgreSQL, and one server at a time owns them: see the guide to more than one machine.",
+    "",
     "With --jwt-jwks it also takes tokens (JWT) of an identity provider, with --signing-keys-file signed URLs. With any of these every",
     "request needs one of them.",
     "",
@@ -139,6 +155,10 @@ export const serveCommand: Command = {
     ["on this machine, port 4437", "hapax serve"],
     ["any free port, another directory", "hapax serve --port 0 --dir /var/lib/hapax"],
     ["nothing on disk", "hapax serve --memory"],
+    [
+      "in PostgreSQL, as the second server",
+      "hapax serve --store postgres://hapax@db-a,db-b/hapax --takeover wait",
+    ],
     ["the same by the environment", "HAPAX_PORT=8080 hapax serve"],
     ["HTTPS", "hapax serve --tls-cert cert.pem --tls-key key.pem"],
     [

@@ -93,7 +93,7 @@ async function pathOf(invocation: Invocation, context: Context): Promise<string>
   const { dir, tokensFile } = await loadPlaces(invocation, context);
   if (tokensFile !== undefined) return tokensFile;
   if (dir !== undefined) return join(dir, TOKENS_FILE_NAME);
-  throw usageFailure("streams in memory have no directory for the keys", [
+  throw usageFailure("streams in memory or in a database have no directory for the keys", [
     "name the file of keys with --tokens-file, here and for hapax serve",
   ]);
 }

@@ -16,6 +16,13 @@
  *   S8  the store owns what it keeps: a caller may reuse its buffers once the commit has resolved;
  *   S9  data that was trimmed may be gone: a read there returns what is kept, or nothing, and never an error. From
  *       the offset of the trim on everything is as before.
+ *
+ * A store that several processes can open, one after the other (`takeOver` of the conformance suite):
+ *   S10 once another process has taken the store over, a commit rejects with `shard_moved`, and nothing that it holds is
+ *       stored after that. Reads of what was stored before may go on;
+ *   S11 an outcome that is unknown (a lost connection, a lost answer) is settled inside `commit`: it resolves only if the
+ *       changes are in the store, as durable as `supports` says, and once;
+ *   S12 the process that takes over finds everything that was acknowledged, and goes on where it ends.
  */
 
 import type { Change } from "./core/change.ts";
@@ -25,6 +32,11 @@ import type { World } from "./core/world.ts";
 /** Keeps streams. Its contract stands at the head of `store.ts`. */
 export interface Store {
   readonly supports: StoreSupport;
+  /**
+   * Optional. What the clock of the place that keeps the store said when it was opened, in milliseconds since 1970. Journal time
+   * begins there, and not at the wall clock of this machine, which may not be the one that wrote before.
+   */
+  readonly openedAtMs?: number;
   /** The state of all streams. The store recovers it when it opens; then the engine changes it. */
   readonly world: World;
   /** The room that is left. The store keeps it current, and the engine looks at it before every write. */
@@ -62,8 +74,11 @@ export interface StoreStats {
 
 /** What a store promises. The server compares it with its options before it starts. */
 export interface StoreSupport {
-  /** `fsync`: survives a power cut. `os`: survives the process. `memory`: neither. */
-  readonly durability: "fsync" | "os" | "memory";
+  /**
+   * `replicated`: survives the loss of the machine that has it. `fsync`: survives a power cut. `os`: survives the
+   * process. `memory`: none of these.
+   */
+  readonly durability: "replicated" | "fsync" | "os" | "memory";
 }
 
 /** Consecutive appends of one stream. The pieces are shared and must not be changed. */

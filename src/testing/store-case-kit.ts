@@ -35,6 +35,8 @@ export interface OpenStore {
   abandon(store: Store): Promise<void>;
   /** Makes the next commit fail like a broken disk. Undefined if that is not possible. */
   readonly failNextCommit: ((store: Store) => void) | undefined;
+  /** Opens the store while it is open, as another process that takes it over. Leave it out if that is not possible. */
+  readonly takeOver?: (() => Promise<Store>) | undefined;
 }
 
 /** One sentence of the contract of stores, as a function that any test runner can call. */
@@ -42,7 +44,7 @@ export interface ConformanceCase {
   /** The sentence of the contract, with its label. */
   readonly name: string;
   /** What a store must offer for this case. */
-  readonly needs: "nothing" | "durability" | "a failing commit";
+  readonly needs: "nothing" | "durability" | "a failing commit" | "takeover";
   readonly run: (open: OpenStore) => Promise<void>;
 }
 

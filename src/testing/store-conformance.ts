@@ -3,6 +3,7 @@
 import { storeCases } from "./store-cases.ts";
 import type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
 import { durableStoreCases } from "./store-durable-cases.ts";
+import { fencingStoreCases } from "./store-fencing-cases.ts";
 import { groupStoreCases, trimStoreCases } from "./store-trim-cases.ts";
 
 export type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
@@ -13,11 +14,12 @@ export const STORE_CASES: readonly ConformanceCase[] = [
   ...trimStoreCases,
   ...durableStoreCases,
   ...groupStoreCases,
+  ...fencingStoreCases,
 ];
 
 /**
  * Returns the cases that apply to a store. Those about reopening need a durable one, those about failed
- * commits need a way to make one fail.
+ * commits need a way to make one fail, those about takeovers a store that two processes can open.
  *
  * ```ts
  * import { openMemoryStore } from "hapax/stores/memory";
@@ -33,10 +35,11 @@ export const STORE_CASES: readonly ConformanceCase[] = [
  * ```
  */
 export function storeConformance(
-  open: Pick<OpenStore, "isDurable" | "failNextCommit">,
+  open: Pick<OpenStore, "isDurable" | "failNextCommit" | "takeOver">,
 ): readonly ConformanceCase[] {
   return STORE_CASES.filter(({ needs }) => {
     if (needs === "durability") return open.isDurable;
+    if (needs === "takeover") return open.takeOver !== undefined;
     return needs === "nothing" || open.failNextCommit !== undefined;
   });
 }

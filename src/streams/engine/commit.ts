@@ -18,7 +18,7 @@ import { assert } from "../../base/assert.ts";
 import { advance, type Offset, type StreamId, type StreamName } from "../core/types.ts";
 import { applyChange, type World } from "../core/world.ts";
 import { wordsOfError } from "../../base/error-words.ts";
-import { HapaxError } from "../../base/errors.ts";
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Store } from "../store.ts";
 import type { Holdings } from "./holdings.ts";
@@ -299,7 +299,10 @@ export class GroupCommit {
   #stop(batch: CommitBatch, cause: unknown): void {
     // A store may reject with anything, and the requests that wait still need their answers.
     const { message } = wordsOfError(cause, REASON_CHARS_MAX);
-    this.#stopped = new HapaxError("writes_stopped", `a commit failed: ${message}`, { cause });
+    // Another server goes on. Its clients hear that, and not that this one must be restarted.
+    this.#stopped = isHapaxError(cause, "shard_moved")
+      ? cause
+      : new HapaxError("writes_stopped", `a commit failed: ${message}`, { cause });
     batch.reject(this.#stopped);
     for (const waiting of this.#waiting.splice(0)) waiting.reject(this.#stopped);
     this.#onStopped(this.#stopped);

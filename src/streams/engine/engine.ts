@@ -318,7 +318,7 @@ export class Engine {
     const [store, clock, commit, tails] = [this.#store, this.#clock, this.#commit, this.#tails];
     const { world } = store;
     const run = drawRun(random);
-    const time = new JournalClock(clock, world);
+    const time = new JournalClock(clock, world, store.openedAtMs);
     const room = new Room(store.room, commit, pendingBytesMax);
     const expiry = new Expiry({ world, clock, time, commit, room, tails });
     return new Writer({ store, clock, time, commit, room, expiry, meter: this.meter, run });

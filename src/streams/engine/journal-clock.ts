@@ -24,11 +24,11 @@ export class JournalClock {
   #unboundMs: number;
   #steadyMs: number;
 
-  /** `world` knows the time of the latest change. */
-  constructor(clock: Clock, world: Pick<World, "timeMs">) {
+  /** `world` knows the time of the latest change. `beginMs`: where to begin instead of at the wall clock. */
+  constructor(clock: Clock, world: Pick<World, "timeMs">, beginMs: number = clock.nowMs()) {
     this.#clock = clock;
     this.#world = world;
-    this.#unboundMs = clock.nowMs();
+    this.#unboundMs = beginMs;
     this.#ms = Math.max(world.timeMs, this.#unboundMs);
     this.#steadyMs = clock.steadyMs();
   }

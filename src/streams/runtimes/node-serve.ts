@@ -1,6 +1,7 @@
 /** Runs `hapax serve`: opens the store that the options name, and starts the server over it. */
 
-import { openFileStore } from "../stores/file.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { type FileStoreOptions, openFileStore } from "../stores/file.ts";
 import type { AuditEntry, Log } from "../log.ts";
 import { auditLogEntry, faultEntry, noteEntry } from "../server/log-entries.ts";
 import type { Store } from "../store.ts";
@@ -9,7 +10,12 @@ import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node
 
 export interface ServeStoreOptions
   extends Omit<NodeServerOptions, "store" | "authorize">, AccessOptions {
-  readonly durability: "fsync" | "os";
+  readonly durability: "replicated" | "fsync" | "os";
+  /** The URL of a PostgreSQL. Undefined: in the directory, or in memory. */
+  readonly store?: string;
+  readonly takeover?: "refuse" | "wait";
+  readonly replication?: "standby" | "storage";
+  readonly node?: string;
   readonly log: Log;
 }
 
@@ -17,7 +23,7 @@ export interface ServeStoreOptions
 const PROGRESS_MS = 1000;
 
 export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
-  const { log, dir } = options;
+  const { log } = options;
   const onNote = (note: string, level?: "warn"): void => log(noteEntry(note, Date.now(), level));
   const { onFault = (error: unknown) => log(faultEntry(error, Date.now())) } = options;
   const { onAudit: write = (entry: AuditEntry) => log(auditLogEntry(entry)) } = options;
@@ -29,7 +35,7 @@ export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
   const { authorize } = access;
   const guarded = { ...options, ...(authorize === undefined ? {} : { authorize }) };
   try {
-    const store = dir === undefined ? "memory" : await openStore(dir, options, onNote);
+    const store = await openStore(options, onNote);
     const server = await startNodeServer({ ...guarded, store });
     if (access.warning !== undefined) onNote(access.warning, "warn");
     const stop = async (): Promise<void> => {
@@ -43,23 +49,26 @@ export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
   }
 }
 
-async function openStore(
-  dir: string,
-  options: ServeStoreOptions,
-  onNote: (note: string) => void,
-): Promise<Store> {
+type Note = (note: string, level?: "warn") => void;
+
+async function openStore(options: ServeStoreOptions, onNote: Note): Promise<Store | "memory"> {
+  const { dir, store: database } = options;
+  if (dir === undefined && database === undefined) return "memory";
   const startedAt = Date.now();
   let toldAt = startedAt;
-  const store = await openFileStore(dir, {
-    durability: options.durability,
-    onWarning: onNote,
-    onProgress(bytes, bytesTotal) {
+  const told = {
+    onWarning: (warning: string) => onNote(warning),
+    onProgress(bytes: number, bytesTotal: number) {
       const now = Date.now();
       if (now - toldAt < PROGRESS_MS) return;
       toldAt = now;
       onNote(`recovering: ${Math.floor((bytes / Math.max(bytesTotal, 1)) * 100)} %`);
     },
-  });
+  };
+  const store =
+    database === undefined
+      ? await openDirectory(dir ?? "", options, told)
+      : await openDatabase(database, options, told, onNote);
   const { frames, changes, torn, warnings } = store.recovery;
   for (const warning of warnings) onNote(`a snapshot could not be used: ${warning}`);
   if (torn !== undefined) {
@@ -68,4 +77,28 @@ async function openStore(
   const elapsedMs = Date.now() - startedAt;
   if (frames > 0) onNote(`recovered ${changes} changes in ${elapsedMs} ms`);
   return store;
+}
+
+type Told = Pick<FileStoreOptions, "onWarning" | "onProgress">;
+
+function openDirectory(dir: string, { durability }: ServeStoreOptions, told: Told) {
+  if (durability === "replicated") {
+    throw new HapaxError("invalid_options", "durability replicated needs a database");
+  }
+  return openFileStore(dir, { durability, ...told });
+}
+
+// Loaded only with a database.
+async function openDatabase(url: string, options: ServeStoreOptions, told: Told, onNote: Note) {
+  const { openPostgresStore } = await import("../stores/postgres.ts");
+  const { durability, takeover = "refuse", replication = "standby", node } = options;
+  return openPostgresStore(url, {
+    ...told,
+    durability,
+    takeover,
+    replication,
+    ...(node === undefined ? {} : { node }),
+    onLost: (error) =>
+      onNote(`${error.message}; this server takes no more writes: restart it`, "warn"),
+  });
 }

@@ -30,7 +30,7 @@ export const SCHEMAS: Readonly<Record<string, Json>> = {
       live: FLAG,
       ready: FLAG,
       writes: { type: "string", enum: ["open", "stopped", "full", "draining"] },
-      durability: { type: "string", enum: ["fsync", "os", "memory"] },
+      durability: { type: "string", enum: ["replicated", "fsync", "os", "memory"] },
       code: TEXT,
       detail: TEXT,
     },

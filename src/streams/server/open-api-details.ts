@@ -51,6 +51,7 @@ export const WRITE_REFUSALS: readonly ErrorCode[] = [
   "body_too_large",
   "unsupported_encoding",
   "writes_stopped",
+  "shard_moved",
   "store_full",
   "storage_quota_exceeded",
 ];

@@ -47,6 +47,8 @@ const INSIDES: Readonly<Partial<Record<ErrorCode, string>>> = {
   writes_stopped: "the server takes no writes until it is restarted",
   data_damaged: "stored data is damaged",
   directory_locked: "another process uses the stored data",
+  shard_owned: "another server uses the stored data",
+  engine_went_back: "the server takes no writes until an operator has looked at its database",
   directory_unusable: "the stored data cannot be used",
   format_unknown: "the stored data cannot be used",
 };

@@ -61,6 +61,8 @@ export interface JournalParts {
   readonly secret?: (() => Promise<string>) | undefined;
   /** `steadyMs` of the clock before anything was read. */
   readonly begunMs: number;
+  /** What the clock of the log said when it was opened, if it has one. */
+  readonly openedAtMs?: number;
 }
 
 /** Opens a store over a log that was replayed. */
@@ -70,6 +72,7 @@ export async function openJournal(
 ): Promise<JournalStore> {
   const store = new JournalStore(parts, options);
   if (parts.secret !== undefined) store.secret = parts.secret;
+  if (parts.openedAtMs !== undefined) store.openedAtMs = parts.openedAtMs;
   await store.start();
   store.recoveryMs = (options.clock ?? systemClock).steadyMs() - parts.begunMs;
   return store;
@@ -87,6 +90,7 @@ export class JournalStore implements Store {
   readonly recovery: RecoveryReport;
   recoveryMs = 0;
   secret?: () => Promise<string>;
+  openedAtMs?: number;
   readonly #clock: Clock;
   readonly #options: JournalOptions;
   readonly #index: ExtentIndex;
@@ -226,9 +230,16 @@ export class JournalStore implements Store {
     }
   }
 
+  /** Takes no further commit, as after a failed one. */
+  stop(cause: Error): void {
+    this.#fail(cause);
+  }
+
   #fail(cause: unknown): void {
     const reason = cause instanceof Error ? cause.message : String(cause);
-    this.#failure ??= new HapaxError("writes_stopped", `the journal failed: ${reason}`, { cause });
+    this.#failure ??= isOver(cause)
+      ? cause
+      : new HapaxError("writes_stopped", `the journal failed: ${reason}`, { cause });
     this.#waiters.settle(this.#ordinal, this.#failure);
   }
 
@@ -334,6 +345,7 @@ export class JournalStore implements Store {
     this.#background ??= this.#tidyUp()
       .catch((error: unknown) => {
         this.#hasFreed = true; // On a full disk this makes it try again.
+        if (isOver(error)) this.#fail(error);
         this.#failuresInRow += 1;
         this.#options.onWarning?.(error instanceof Error ? error.message : String(error));
       })
@@ -390,4 +402,9 @@ export class JournalStore implements Store {
       return true;
     });
   }
+}
+
+/** Errors that say by themselves who goes on, and that this store never will. */
+function isOver(error: unknown): error is HapaxError {
+  return isHapaxError(error, "shard_moved") || isHapaxError(error, "engine_went_back");
 }

@@ -1,0 +1,176 @@
+/**
+ * A session by URL: it opens connections of its own, finds the primary among several hosts, and finds it again after a
+ * failover. `pg` and `postgres` are loaded only here, whichever is installed.
+ */
+
+import type { Clock } from "../../../base/clock.ts";
+import { HapaxError } from "../../../base/errors.ts";
+import {
+  type PgConnections,
+  pgSession,
+  type PostgresConnections,
+  PostgresNotices,
+  sqlSession,
+} from "./clients.ts";
+import { type Answer, type Session, StatementRefused } from "./session.ts";
+
+const CONNECTIONS_MAX = 6;
+/** SQLSTATE of a write on a standby. */
+const READ_ONLY = "25006";
+const CONNECT_MS = 5000;
+
+/** Splits the URL of several hosts into one URL for each. */
+export function hostUrls(url: string): readonly string[] {
+  const match = /^(postgres(?:ql)?:\/\/)([^@/?]*@)?([^/?]*)(.*)$/s.exec(url);
+  if (match === null) {
+    throw new HapaxError("invalid_options", "the store must be postgres://user@host/database");
+  }
+  const [, scheme = "", user = "", hosts = "", rest = ""] = match;
+  return hosts.split(",").map((host) => `${scheme}${user}${host.trim()}${rest}`);
+}
+
+type OpenSession = (url: string) => Session;
+
+/** Finds a client that is installed. `pg` comes first: it needs one round trip for a statement. */
+async function findClient(): Promise<OpenSession> {
+  const pg = await load<PgModule>("pg");
+  if (pg !== undefined) return (url) => openPg(pg, url);
+  const postgres = await load<PostgresModule>("postgres");
+  if (postgres !== undefined) return (url) => openPostgres(postgres, url);
+  throw new HapaxError(
+    "invalid_options",
+    "install pg or postgres to keep streams in PostgreSQL: npm install pg",
+  );
+}
+
+/** What the store uses of `pg`. */
+interface PgModule {
+  readonly Pool: new (options: object) => PgConnections & {
+    on(event: "error", listener: () => void): unknown;
+    end(): Promise<void>;
+  };
+}
+
+/** What the store uses of `postgres`. */
+type PostgresModule = (
+  url: string,
+  options: object,
+) => PostgresConnections & { end(options: { timeout: number }): Promise<void> };
+
+/** Loads an optional package. Its default export is the module for both clients. */
+async function load<Module>(name: string): Promise<Module | undefined> {
+  try {
+    const module = (await import(name)) as { readonly default: Module };
+    return module.default;
+  } catch {
+    return undefined;
+  }
+}
+
+function openPg({ Pool }: PgModule, url: string): Session {
+  const pool = new Pool({
+    connectionString: url,
+    max: CONNECTIONS_MAX,
+    keepAlive: true,
+    connectionTimeoutMillis: CONNECT_MS,
+    application_name: "hapax",
+  });
+  pool.on("error", () => undefined); // An idle connection that ends is replaced when it is needed.
+  return pgSession(pool, () => pool.end());
+}
+
+function openPostgres(postgres: PostgresModule, url: string): Session {
+  const notices = new PostgresNotices();
+  const sql = postgres(url, {
+    max: CONNECTIONS_MAX,
+    onnotice: notices.listener,
+    prepare: false,
+    connect_timeout: CONNECT_MS / 1000,
+  });
+  return sqlSession(sql, notices, () => sql.end({ timeout: 1 }));
+}
+
+export async function openHosts(url: string): Promise<Session> {
+  const urls = hostUrls(url);
+  const open = await findClient();
+  return urls.length === 1 ? open(url) : new HostSessions(urls.map((one) => open(one)));
+}
+
+/** Several hosts, of which one is the primary. */
+export class HostSessions implements Session {
+  readonly #hosts: readonly Session[];
+  #primary: Session | undefined;
+  #search: Promise<Session> | undefined;
+
+  constructor(hosts: readonly Session[]) {
+    this.#hosts = hosts;
+  }
+
+  async run(text: string, values?: readonly unknown[]): Promise<Answer> {
+    const host = this.#primary ?? (await this.#find());
+    try {
+      return await host.run(text, values);
+    } catch (error) {
+      // A refusal says that the host works. One that has become a standby refuses writes.
+      const isGone = !(error instanceof StatementRefused) || error.state === READ_ONLY;
+      if (isGone && this.#primary === host) this.#primary = undefined;
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#hosts.map((host) => host.close()));
+  }
+
+  #find(): Promise<Session> {
+    this.#search ??= this.#ask().finally(() => (this.#search = undefined));
+    return this.#search;
+  }
+
+  /** Asks all hosts at once: one that does not answer must not hold up the others. */
+  async #ask(): Promise<Session> {
+    const asked = this.#hosts.map(async (host) => {
+      const { rows } = await host.run("SELECT pg_is_in_recovery() AS is_standby", []);
+      if (rows[0]?.["is_standby"] !== false) throw new Error("it is a standby");
+      return host;
+    });
+    try {
+      this.#primary = await Promise.any(asked);
+      return this.#primary;
+    } catch (error) {
+      const reasons =
+        error instanceof AggregateError ? error.errors.map(String).join("; ") : String(error);
+      throw new Error(`none of the hosts is a primary: ${reasons}`, { cause: error });
+    }
+  }
+}
+
+/**
+ * Bounds the wait for an answer. After that the statement counts as lost, and may still be executed; the time doubles with each
+ * loss in a row, so that a server that holds every statement (its standby is away) does not collect connections.
+ */
+export function withPatience(inner: Session, clock: Clock, answerMs: number): Session {
+  let lossesInRow = 0;
+  return {
+    run: (text, values) =>
+      new Promise((resolve, reject) => {
+        const waitMs = answerMs * 2 ** Math.min(lossesInRow, 5);
+        const cancel = clock.after(waitMs, () => {
+          lossesInRow += 1;
+          reject(new Error(`the database has not answered for ${waitMs} ms`));
+        });
+        inner.run(text, values).then(
+          (answer) => {
+            lossesInRow = 0;
+            cancel();
+            resolve(answer);
+          },
+          (error: unknown) => {
+            cancel();
+            reject(error instanceof Error ? error : new Error(String(error)));
+          },
+        );
+      }),
+    close: () => inner.close(),
+  };
+}
