@@ -219,9 +219,16 @@ function guarantees(tree) {
 }
 
 function errorCodes(tree) {
-  const table =
-    /export const ERRORS = \{([\s\S]*?)\n\}/.exec(tree.read("src/base/error-table.ts"))?.[1] ?? "";
-  const codes = [...table.matchAll(/^ {2}(\w+): \{/gm)].map((match) => match[1]);
+  // The table is in two files: the codes of stores have their own.
+  const files = ["src/base/error-table.ts", "src/base/error-table-stores.ts"];
+  const tables = files
+    .filter((file) => tree.has(file))
+    .map((file) => {
+      return /export const \w*ERRORS = \{([\s\S]*?)\n\}/.exec(tree.read(file))?.[1] ?? "";
+    });
+  const codes = tables.flatMap((table) =>
+    [...table.matchAll(/^ {2}(\w+): \{/gm)].map((match) => match[1]),
+  );
   if (codes.length === 0) return ["src/base/error-table.ts: no table ERRORS was found"];
   if (!tree.has("docs/errors.md")) return ["docs/errors.md is missing"];
   const rows = [...tree.read("docs/errors.md").matchAll(/^\|\s*`([a-z_]+)`\s*\|/gm)];

@@ -5,16 +5,9 @@
  * HTTP status stands here; error-codes.ts repeats those that the client needs, and does not compile if they differ.
  */
 
-export interface ErrorSpec {
-  readonly status: number;
-  /**
-   * `same`: the call was not done, repeat it as it is. `later`: busy, or the outcome is unknown: repeat
-   * the same call after a pause, its identity makes that safe. `never`: change something first.
-   */
-  readonly retry: "same" | "later" | "never";
-  readonly title: string;
-  readonly help: string;
-}
+import { type ErrorSpec, STORE_ERRORS } from "./error-table-stores.ts";
+
+export type { ErrorSpec } from "./error-table-stores.ts";
 
 /** Every code with its HTTP status, what to do about it, and whether repeating the call helps. */
 export const ERRORS = {
@@ -390,54 +383,7 @@ export const ERRORS = {
     title: "A fault of the server",
     help: "The outcome is unknown: repeat the call with the same identity, and report the fault.",
   },
-  directory_unusable: {
-    status: 500,
-    retry: "never",
-    title: "The directory cannot be read or written",
-    help: "Correct its path, its owner, its mode or its file system, as the message says; nothing was changed.",
-  },
-  format_unknown: {
-    status: 500,
-    retry: "never",
-    title: "Another version of Hapax wrote the directory",
-    help: "Nothing was changed. Open it with the version that wrote it, or use another directory.",
-  },
-  data_damaged: {
-    status: 500,
-    retry: "never",
-    title: "Stored data does not match its checksum",
-    help: "Run hapax verify on the directory; hapax repair shows what can be saved.",
-  },
-  directory_locked: {
-    status: 503,
-    retry: "later",
-    title: "Another process uses the directory",
-    help: "Stop the other server, or use another directory.",
-  },
-  shard_moved: {
-    status: 503,
-    retry: "later",
-    title: "Another server has taken the streams over",
-    help: "Repeat the same call: the other server answers it. What this one had not acknowledged may or may not be stored.",
-  },
-  shard_owned: {
-    status: 503,
-    retry: "later",
-    title: "Another server owns the streams",
-    help: "Stop it, wait until it is gone, or let this one wait with takeover wait (--takeover wait).",
-  },
-  engine_went_back: {
-    status: 503,
-    retry: "never",
-    title: "The database has lost what it had acknowledged",
-    help: "Nothing was changed. Look whether an old standby was promoted or a backup restored, before you start again.",
-  },
-  writes_stopped: {
-    status: 503,
-    retry: "later",
-    title: "The write path has stopped after a failed commit",
-    help: "Reads go on. Restart the server: recovery decides from the log what was stored.",
-  },
+  ...STORE_ERRORS,
   shutting_down: {
     status: 503,
     retry: "later",

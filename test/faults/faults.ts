@@ -31,6 +31,7 @@ import { configurationFaults } from "./configuration.ts";
 import { connectionFaults } from "./connections.ts";
 import { fetchFaults } from "./fetch.ts";
 import { objectFaults } from "./objects.ts";
+import { postgresFaults } from "./postgres.ts";
 import { frameworkFaults } from "./frameworks.ts";
 import { idempotencyFaults } from "./idempotency.ts";
 import { ledgerFaults } from "./ledgers.ts";
@@ -94,6 +95,7 @@ export const faults: readonly Fault[] = [
   ...laneFaults,
   ...fetchFaults,
   ...objectFaults,
+  ...postgresFaults,
   ...limitFaults,
   ...compressionFaults,
   ...clockFaults,

@@ -26,7 +26,7 @@ test("the same seed gives the same history", async () => {
   }
 });
 
-test("FE4 an owner whose database has lost what it acknowledged says so, and acknowledges nothing more", async () => {
+test("G81 an owner whose database has lost what it acknowledged says so, and acknowledges nothing more", async () => {
   for (let seed = 0; seed < 60; seed += 1) {
     const { end, after } = await simulateGoingBack(seed);
     expect([seed, after, isHapaxError(end, "engine_went_back")]).toEqual([seed, 0, true]);

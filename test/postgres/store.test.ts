@@ -4,9 +4,12 @@ import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { pgSession, sqlSession } from "../../src/streams/stores/postgres/clients.ts";
 import { openPostgresStore, PostgresNotices } from "../../src/streams/stores/postgres.ts";
-import { openOnSession } from "../../src/streams/stores/postgres/postgres-store.ts";
+import { openOnSession, openOnTables } from "../../src/streams/stores/postgres/postgres-store.ts";
+import { PostgresTables } from "../../src/streams/stores/postgres/postgres-tables.ts";
 import type { Session } from "../../src/streams/stores/postgres/session.ts";
+import type { FencedWrite } from "../../src/streams/stores/postgres/tables.ts";
 import type { Store } from "../../src/streams/store.ts";
+import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 import {
   appended,
   created,
@@ -68,7 +71,7 @@ describe.skipIf(reason !== undefined)("a store in PostgreSQL", () => {
     await after.close();
   });
 
-  test("FE1 after a doubtful answer a commit waits for a write of its own that is answered without doubt", async () => {
+  test("G81 after a doubtful answer a commit waits for a write of its own that is answered without doubt", async () => {
     const schema = freshSchema();
     let doubts = 0;
     const texts: string[] = [];
@@ -97,7 +100,7 @@ describe.skipIf(reason !== undefined)("a store in PostgreSQL", () => {
     await store.close();
   });
 
-  test("FE1 the warning of a server that gives up the wait for its standby makes an answer doubtful", async () => {
+  test("G81 the warning of a server that gives up the wait for its standby makes an answer doubtful", async () => {
     const text = "DO $$ BEGIN RAISE WARNING 'canceling wait for synchronous replication'; END $$";
     expect((await pgSession(server.pool).run(text)).isSure).toBe(false);
     expect((await pgSession(server.pool).run("SELECT 1", [])).isSure).toBe(true);
@@ -114,7 +117,7 @@ describe.skipIf(reason !== undefined)("a store in PostgreSQL", () => {
     await sql.end();
   });
 
-  test("FE4 a database that has lost the last frame, the epoch or a table is noticed by the next commit", async () => {
+  test("G81 a database that has lost the last frame, the epoch or a table is noticed by the next commit", async () => {
     const losses: readonly ((schema: string) => Promise<unknown>)[] = [
       (schema) =>
         run(
@@ -187,7 +190,7 @@ describe.skipIf(reason !== undefined)("a store in PostgreSQL", () => {
     });
   });
 
-  test("OW1 a living owner is not taken over, a dead one is after its lease, and one that has closed at once", async () => {
+  test("G80 a living owner is not taken over, a dead one is after its lease, and one that has closed at once", async () => {
     const schema = freshSchema();
     const harm: Harm = { isKilled: false };
     const first = await openOnPool(server.pool, { schema, takeover: "refuse", leaseMs: 300 }, harm);
@@ -206,7 +209,7 @@ describe.skipIf(reason !== undefined)("a store in PostgreSQL", () => {
     await third.close();
   });
 
-  test("OW1 an owner that was taken over notices it without a commit", async () => {
+  test("G80 an owner that was taken over notices it without a commit", async () => {
     const schema = freshSchema();
     let lost: Error | undefined;
     const onLost = (error: Error): void => void (lost = error);
@@ -220,7 +223,7 @@ describe.skipIf(reason !== undefined)("a store in PostgreSQL", () => {
     await next.close();
   });
 
-  test("PG1 an owner that is stopped before or after any statement of a commit acknowledges nothing after a takeover", async () => {
+  test("G80 an owner that is stopped before or after any statement of a commit acknowledges nothing after a takeover", async () => {
     for (const point of ["before", "after"] as const) {
       const schema = freshSchema();
       const harm: Harm = { isKilled: false };
@@ -283,6 +286,75 @@ describe.skipIf(reason !== undefined)("a store in PostgreSQL", () => {
     const found = new Set(stored);
     expect(acked.filter((text) => !found.has(text))).toEqual([]);
     await owner.close();
+  });
+
+  test("G80 no fenced write of an earlier epoch does anything, whichever kind it is", async () => {
+    const schema = freshSchema();
+    const store = await openOnPool(server.pool, { schema, segmentBytes: 1 << 20, leaseMs: 60_000 });
+    await write(store, created(1), appended(1, "one"));
+    await store.maintain();
+    const keepsPromise = (): boolean => true;
+    const tables = new PostgresTables(pgSession(server.pool), { schema, shard: 0, keepsPromise });
+    const [image] = await tables.images();
+    const lsn = image?.lsn ?? 0;
+    const bytes = new Uint8Array(8);
+    const writes: readonly FencedWrite[] = [
+      {
+        kind: "frame",
+        segment: 1,
+        position: 1 << 19,
+        lsn: 9,
+        ordinal: 9,
+        parts: [bytes],
+        before: undefined,
+      },
+      { kind: "segment", segment: { number: 9, firstLsn: 9, salt: 9, crcBefore: 9 } },
+      { kind: "retired", number: 1 },
+      { kind: "image_part", lsn: 99, part: 0, bytes },
+      { kind: "image", lsn: 99, bytes: 8 },
+      { kind: "image_dropped", lsn },
+    ];
+    for (const one of writes) {
+      const { kind } = one;
+      expect([kind, (await tables.write(store.epoch - 1, one)).isDone]).toEqual([kind, false]);
+      expect([kind, (await tables.confirm(store.epoch - 1, one)).isDone]).toEqual([kind, false]);
+    }
+    // The same with the present epoch do what they say, so nothing else kept them from it.
+    for (const one of writes)
+      expect([one.kind, (await tables.write(store.epoch, one)).isDone]).toEqual([one.kind, true]);
+    await store.close();
+  });
+
+  test("G81 commits wait while the server promises too little, and go on when it promises enough", async () => {
+    const schema = freshSchema();
+    let isEnough = true;
+    const session = pgSession(server.pool);
+    const tables = new PostgresTables(session, { schema, shard: 0, keepsPromise: () => isEnough });
+    await (await openOnPool(server.pool, { schema })).close();
+    const cluster = { storeId: "ab".repeat(16), secret: "s" };
+    const clock = createVirtualClock();
+    const warnings: string[] = [];
+    const onWarning = (warning: string): void => void warnings.push(warning);
+    const options = { ...OPTIONS, clock, onWarning, leaseMs: 600_000 };
+    await run(`UPDATE ${schema}.hapax_cluster SET id = '${cluster.storeId}'`);
+    const store = await openOnTables(tables, cluster, options, () => Promise.resolve());
+    await write(store, created(1));
+    isEnough = false;
+    let isDone = false;
+    const writing = write(store, appended(1, "one")).then(() => (isDone = true));
+    while (warnings.length === 0) {
+      await new Promise((resolve) => setImmediate(resolve));
+      clock.advance(100);
+    }
+    expect(warnings[0]).toContain("a commit has waited");
+    expect(isDone).toBe(false);
+    isEnough = true;
+    while (!isDone) {
+      await new Promise((resolve) => setImmediate(resolve));
+      clock.advance(100);
+    }
+    await writing;
+    await store.close();
   });
 
   test("snapshots are rows, two are kept, dead segments are dropped tables, and a former owner retires nothing", async () => {

@@ -15,7 +15,7 @@ export interface PostgresStoreOptions extends JournalOptions {
   readonly durability?: "replicated" | "fsync" | "os";
   /**
    * Set to `storage` if the storage below PostgreSQL is replicated (Aurora, Multi-AZ instances, AlloyDB): then
-   * `replicated` needs no synchronous standby. Nobody can check that for you.
+   * `replicated` needs no synchronous standby. The store cannot check that.
    */
   readonly replication?: "standby" | "storage";
   /** The schema that has the tables. It is made if it is missing. Default `hapax`. */

@@ -1,14 +1,14 @@
 /**
- * Settles fenced writes: `write` resolves only if the write is in the log, as durable as the store promises. Whatever
- * happens to the connection or to the server meanwhile is settled here.
+ * Settles fenced writes: `write` resolves only if the write is in the log, as durable as the store promises. It
+ * settles what happens to the connection and to the server meanwhile.
  *
- *   FE1  what is visible proves nothing. After an answer that is missing or doubtful, only a later write of our own, which
- *        finds the first one and is answered without doubt, proves that it is durable (the barrier);
- *   FE2  a write is repeated with the same bytes at the same place until it is settled, and never at another place;
- *   FE3  with a later epoch in the row of the shard this owner writes nothing more: `shard_moved`;
- *   FE4  with an earlier epoch, or without the frame before, the database has lost what it had acknowledged:
- *        `engine_went_back`, and this owner writes nothing more;
- *   FE5  a statement is never cancelled.
+ *   - what is visible proves nothing. After an answer that is missing or doubtful, only a later write of our own, which
+ *     finds the first one and is answered without doubt, proves that it is durable (the barrier);
+ *   - a write is repeated with the same bytes at the same place until it is settled, and never at another place;
+ *   - with a later epoch in the row of the shard this owner writes nothing more: `shard_moved`;
+ *   - with an earlier epoch, or without the frame before, the database has lost what it had acknowledged:
+ *     `engine_went_back`, and this owner writes nothing more;
+ *   - a statement is never cancelled.
  */
 
 import type { Clock } from "../../../base/clock.ts";
@@ -18,7 +18,7 @@ import type { Done, FencedWrite, ShardTables } from "./tables.ts";
 
 const PAUSE_MS = 50;
 const PAUSE_MS_MAX = 1000;
-/** How long the database may be away before the operator is told, and after which time again. */
+/** How long the database may be away before the store warns, and after which time again. */
 const WARN_MS = 10_000;
 
 /** SQLSTATE. */

@@ -2,10 +2,10 @@
  * Who owns a shard. Safety never rests on what is here: a write counts only if its epoch is the one in the row of the
  * shard. This decides when to ask for the next epoch, and notices early that another server has it.
  *
- *   OW1  a candidate takes over only after it has seen the same sign of life for the whole lease by its own steady
- *        clock, with the database answering in between. No wall clocks are compared, and a database that was away
- *        takes no shard from its owner;
- *   OW2  the log is read only after the takeover is acknowledged: it is then a later write than everything in the log.
+ *   - a candidate takes over only after it has seen the same sign of life for the whole lease by its own steady
+ *     clock, with the database answering in between. No wall clocks are compared, and a database that was away
+ *     takes no shard from its owner;
+ *   - the log is read only after the takeover is acknowledged: it is then a later write than everything in the log.
  */
 
 import type { Clock } from "../../../base/clock.ts";
@@ -92,7 +92,7 @@ class Watch {
     return this.#clock.steadyMs() - this.#begunMs > 2 * this.#leaseMs;
   }
 
-  /** OW1: whether the owner has given no sign of life for a lease. */
+  /** Whether the owner has given no sign of life for a lease. */
   isDead({ owner, beat }: ShardState): boolean {
     const nowMs = this.#clock.steadyMs();
     const life = owner?.life ?? "";

@@ -1,10 +1,10 @@
 /**
  * The tables of a shard in PostgreSQL. docs/formats/postgres.md describes them; the fence is a part of that format.
  *
- *   PG1  a fenced write locks the row of the shard `FOR SHARE` and compares the epoch in the same statement: a takeover
- *        waits for it, and after a takeover it finds another epoch and writes nothing;
- *   PG2  a frame is written only while the frame before it is there;
- *   PG3  a confirmation is a write: its answer waits for the standby as that of any other write does.
+ *   - a fenced write locks the row of the shard `FOR SHARE` and compares the epoch in the same statement: a takeover
+ *     waits for it, and after a takeover it finds another epoch and writes nothing;
+ *   - a frame is written only while the frame before it is there;
+ *   - a confirmation is a write: its answer waits for the standby as that of any other write does.
  */
 
 import { createHash } from "node:crypto";

@@ -1,0 +1,101 @@
+/** Faults of the store in PostgreSQL. */
+
+import type { Fault } from "./faults.ts";
+
+const TABLES = "src/streams/stores/postgres/postgres-tables.ts";
+const FENCE = "src/streams/stores/postgres/fence.ts";
+const OWNERSHIP = "src/streams/stores/postgres/ownership.ts";
+const STORE_TEST = "test/postgres/store.test.ts";
+const SIMULATION = "test/postgres/simulation.test.ts";
+const HISTORIES =
+  "S10 S11 S12 500 histories with lost answers, late statements, doubts, failovers and two owners are exact";
+
+const on = (test: string) => ({ file: STORE_TEST, test: `a store in PostgreSQL > ${test}` });
+
+export const postgresFaults: readonly Fault[] = [
+  {
+    name: "postgres: a commit does not look at the epoch",
+    guarantee: "G80",
+    file: TABLES,
+    find: "WHERE shard = $1 AND epoch = $2 FOR SHARE`;",
+    replace: "WHERE shard = $1 AND $2::bigint >= 0 FOR SHARE`;",
+    caughtBy: on("G80 no fenced write of an earlier epoch does anything, whichever kind it is"),
+  },
+  {
+    name: "postgres: a segment is retired without the fence",
+    guarantee: "G80",
+    file: TABLES,
+    find: "DELETE FROM ${schema}.hapax_segment USING own WHERE shard = $1 AND number = $3",
+    replace: "DELETE FROM ${schema}.hapax_segment WHERE shard = $1 AND number = $3",
+    caughtBy: on("G80 no fenced write of an earlier epoch does anything, whichever kind it is"),
+  },
+  {
+    name: "postgres: a frame does not need the frame before it",
+    guarantee: "G81",
+    file: TABLES,
+    find: "if (before === undefined) return ALWAYS;",
+    replace: "if (before === undefined || before.lsn > 0) return ALWAYS;",
+    caughtBy: on(
+      "G81 a database that has lost the last frame, the epoch or a table is noticed by the next commit",
+    ),
+  },
+  {
+    name: "postgres: the settings at the moment of a commit do not count",
+    guarantee: "G81",
+    file: TABLES,
+    find: "isSure: isSure && isKept };",
+    replace: "isSure: isSure || isKept };",
+    caughtBy: on(
+      "G81 commits wait while the server promises too little, and go on when it promises enough",
+    ),
+  },
+  {
+    name: "postgres: a doubtful answer is taken for a proof",
+    guarantee: "G81",
+    file: FENCE,
+    find: `if (isDone && isSure) return "done";`,
+    replace: `if (isDone && (isSure || step === "write")) return "done";`,
+    caughtBy: on(
+      "G81 after a doubtful answer a commit waits for a write of its own that is answered without doubt",
+    ),
+  },
+  {
+    name: "postgres: what is visible is taken for a proof",
+    guarantee: "G81",
+    file: FENCE,
+    find: `return sight.isThere ? "confirm" : "write";`,
+    replace: `return sight.isThere ? ("done" as never) : "write";`,
+    caughtBy: {
+      file: "test/postgres/visible.test.ts",
+      test: "G81 a frame that is visible is not acknowledged before a write of our own has confirmed it",
+    },
+  },
+  {
+    name: "postgres: a takeover that is not durable is good enough to read the log",
+    guarantee: "G81",
+    file: OWNERSHIP,
+    find: "if (taken?.isDone === true && taken.isSure) {",
+    replace: "if (taken?.isDone === true) {",
+    caughtBy: { file: SIMULATION, test: HISTORIES },
+  },
+  {
+    name: "postgres: a living owner is taken over",
+    guarantee: "G80",
+    file: OWNERSHIP,
+    find: "return nowMs - this.#seen.sinceMs >= this.#leaseMs;",
+    replace: "return nowMs >= this.#seen.sinceMs;",
+    caughtBy: on(
+      "G80 a living owner is not taken over, a dead one is after its lease, and one that has closed at once",
+    ),
+  },
+  {
+    name: "postgres: the warning that a wait was given up is not heard",
+    guarantee: "G81",
+    file: "src/streams/stores/postgres/session.ts",
+    find: `return code === WARNING || code === "57P01"`,
+    replace: `return code === "57P01"`,
+    caughtBy: on(
+      "G81 the warning of a server that gives up the wait for its standby makes an answer doubtful",
+    ),
+  },
+];
