@@ -45,6 +45,20 @@ test("statements go to the primary, and to the new one after a failover", async 
   expect((await hosts.run("x")).rows).toEqual([{ name: "b" }]);
 });
 
+test("a host that is frozen does not keep the primary from being found again", async () => {
+  const clock = createVirtualClock();
+  const [a, frozen] = [host("a"), host("frozen")];
+  frozen.run = () => new Promise(() => undefined);
+  a.isAway = true;
+  const hosts = new HostSessions([a, frozen], clock);
+  const lost = hosts.run("x").then(String, String);
+  await new Promise((resolve) => setImmediate(resolve));
+  clock.advance(5000);
+  expect(await lost).toContain("no primary has answered");
+  [a.isAway, a.isStandby] = [false, false];
+  expect((await hosts.run("x")).rows).toEqual([{ name: "a" }]);
+});
+
 test("a statement without an answer counts as lost, later each time, until one is answered", async () => {
   const clock = createVirtualClock();
   let answers = false;

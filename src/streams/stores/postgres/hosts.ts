@@ -3,7 +3,7 @@
  * failover. `pg` and `postgres` are loaded only here, whichever is installed.
  */
 
-import type { Clock } from "../../../base/clock.ts";
+import { type Clock, systemClock } from "../../../base/clock.ts";
 import { HapaxError } from "../../../base/errors.ts";
 import {
   type PgConnections,
@@ -18,6 +18,8 @@ const CONNECTIONS_MAX = 6;
 /** SQLSTATE of a write on a standby. */
 const READ_ONLY = "25006";
 const CONNECT_MS = 5000;
+/** How long to look for the primary before all hosts are asked anew. One that is frozen accepts connections, and never answers. */
+const SEARCH_MS = 5000;
 
 /** Splits the URL of several hosts into one URL for each. */
 export function hostUrls(url: string): readonly string[] {
@@ -99,11 +101,13 @@ export async function openHosts(url: string): Promise<Session> {
 /** Several hosts, of which one is the primary. */
 export class HostSessions implements Session {
   readonly #hosts: readonly Session[];
+  readonly #clock: Clock;
   #primary: Session | undefined;
   #search: Promise<Session> | undefined;
 
-  constructor(hosts: readonly Session[]) {
+  constructor(hosts: readonly Session[], clock: Clock = systemClock) {
     this.#hosts = hosts;
+    this.#clock = clock;
   }
 
   async run(text: string, values?: readonly unknown[]): Promise<Answer> {
@@ -134,13 +138,21 @@ export class HostSessions implements Session {
       if (rows[0]?.["is_standby"] !== false) throw new Error("it is a standby");
       return host;
     });
+    let cancel = (): void => undefined;
+    const tooLong = new Promise<never>((_, reject) => {
+      cancel = this.#clock.after(SEARCH_MS, () => {
+        reject(new Error(`no primary has answered for ${SEARCH_MS} ms`));
+      });
+    });
     try {
-      this.#primary = await Promise.any(asked);
+      this.#primary = await Promise.race([Promise.any(asked), tooLong]);
       return this.#primary;
     } catch (error) {
       const reasons =
         error instanceof AggregateError ? error.errors.map(String).join("; ") : String(error);
       throw new Error(`none of the hosts is a primary: ${reasons}`, { cause: error });
+    } finally {
+      cancel();
     }
   }
 }
