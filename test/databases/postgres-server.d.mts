@@ -8,3 +8,17 @@ export interface PostgresServer {
 }
 export function findBinaries(): string | undefined;
 export function startPostgresServer(options: { readonly fsync: boolean }): PostgresServer;
+
+export interface Cluster {
+  readonly folder: string;
+  readonly data: string;
+}
+
+export interface RunningCluster {
+  readonly pid: number | undefined;
+  log(): string;
+  end(signal: NodeJS.Signals): Promise<void>;
+}
+
+export function makeCluster(from?: string): Cluster;
+export function launch(folder: string, data: string, settings: readonly string[]): RunningCluster;

@@ -43,23 +43,43 @@ export function findBinaries() {
 
 /** Starts one. Answers the folder of its socket, what it has printed, and how to stop it. */
 export function startPostgresServer({ fsync }) {
+  const { folder, data } = makeCluster();
+  const settings = [`fsync=${fsync ? "on" : "off"}`, "max_connections=60", "wal_level=logical"];
+  settings.push("max_replication_slots=20", "max_prepared_transactions=4");
+  const server = launch(folder, data, settings);
+  return {
+    host: folder,
+    log: server.log,
+    async stop() {
+      await server.end("SIGINT");
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Makes a folder for a socket, and a cluster in it: a fresh one, or a copy of another one that does not run. */
+export function makeCluster(from) {
   const binaries = findBinaries();
   if (binaries === undefined) throw new Error("there are no PostgreSQL binaries");
   const shared = sharedCopy(binaries);
-  const native = join(shared, "native");
   const folder = mkdtempSync(join(tmpdir(), "hapax-postgres-"));
   chmodSync(folder, 0o755);
   if (isRoot) chownSync(folder, OTHER_USER, OTHER_USER);
   const data = join(folder, "data");
-  const env = envOf(native);
-  if (process.platform === "win32") cpSync(join(shared, "data"), data, { recursive: true });
-  else execFileSync("cp", ["-a", join(shared, "data"), data]); // With its owner and its rights.
-  const options = ["listen_addresses=", `fsync=${fsync ? "on" : "off"}`, "max_connections=60"];
-  options.push("wal_level=logical", "max_replication_slots=20", "max_prepared_transactions=4");
+  const source = from ?? join(shared, "data");
+  if (process.platform === "win32") cpSync(source, data, { recursive: true });
+  else execFileSync("cp", ["-a", source, data]); // With its owner and its rights.
+  return { folder, data };
+}
+
+/** Starts a server on a cluster, with these settings. `end` sends a signal and waits for the exit. */
+export function launch(folder, data, settings) {
+  const native = join(sharedCopy(findBinaries()), "native");
+  const options = ["listen_addresses=", ...settings];
   const args = ["-D", data, "-k", folder, ...options.flatMap((option) => ["-c", option])];
   const server = spawn(join(native, "bin", "postgres"), args, {
     ...user,
-    env,
+    env: envOf(native),
     cwd: folder,
     stdio: "pipe",
   });
@@ -72,13 +92,12 @@ export function startPostgresServer({ fsync }) {
   const kill = () => server.kill("SIGQUIT");
   process.once("exit", kill);
   return {
-    host: folder,
+    pid: server.pid,
     log: () => log.join(""),
-    async stop() {
+    async end(signal) {
       process.off("exit", kill);
-      server.kill("SIGINT");
+      server.kill(signal);
       await ended;
-      rmSync(folder, { recursive: true, force: true });
     },
   };
 }
