@@ -70,7 +70,6 @@ const RETRY: Retries & { readonly [Code in ErrorCode]?: RetryOf<Code> } = {
   producer_gap: "later",
   data_damaged: "never",
   directory_unusable: "never",
-  engine_went_back: "never",
   format_unknown: "never",
   invalid_options: "never",
   schema_newer: "never",

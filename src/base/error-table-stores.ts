@@ -51,7 +51,7 @@ export const STORE_ERRORS = {
   },
   engine_went_back: {
     status: 503,
-    retry: "never",
+    retry: "later",
     title: "The database has lost what it had acknowledged",
     help: "Nothing was changed. Look whether an old standby was promoted or a backup restored, before you start again.",
   },

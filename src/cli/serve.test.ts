@@ -48,6 +48,8 @@ describe("options", () => {
       host: "127.0.0.1",
       port: 4437,
       dir: "./hapax-data",
+      takeover: "refuse",
+      replication: "standby",
       durability: "fsync",
       requireAuth: false,
       longPollMs: 30_000,
