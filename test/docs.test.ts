@@ -8,6 +8,7 @@
  *   sh        one script that must succeed
  *   ts        compiled against the packed tarball, then run; it must print no error (docs-programs.test.ts)
  *   js        saved as .mjs and run as it is printed, by the Node that runs the tests (docs-programs.test.ts)
+ *   mermaid   rendered, as a picture of the documentation site (site.test.ts)
  *   text      not executed; the reason stands in brackets behind the word
  *
  * The protocol's own examples are among them: PROTOCOL.md §2, §5.1, §7.4, §8, §11.6 and §12.2.
@@ -264,7 +265,7 @@ beforeAll(async () => {
 }, 120_000);
 
 test("every code block is of a kind that is executed, or says why it is not", () => {
-  const kinds = ["console", "sh", "ts", "js"];
+  const kinds = ["console", "sh", "ts", "js", "mermaid"];
   const silent = allBlocks
     .filter(({ language }) => !kinds.includes(language))
     .filter(({ language, info }) => language !== "text" || !/^text \(.{10,}\)$/.test(info));
