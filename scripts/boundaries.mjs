@@ -283,6 +283,8 @@ export const FLOOR_PLAN = [
       "src/streams/core",
       "src/streams/store.ts",
       "src/streams/signer.ts",
+      "src/client/client.ts",
+      "src/toolkit/ledger.ts",
     ],
   },
   { at: "src/bin.ts", is: "the program", may: ["src", "node:"] },

@@ -42,10 +42,11 @@ beforeAll(async () => {
  * names. `hapax/workers` is another runtime, with six names, and `hapax/stores/durable-object` another store, with three: no
  * other runtime can use them. `hapax/durable-object` is for objects alone, and no other program shall carry it; it has 18 names.
  * `gzipTransport` and `typed` of `hapax/client` are functions of their own, so that a page without them does not carry them.
- * `hapax/stores/postgres` is another store, with four.
+ * `hapax/stores/postgres` is another store, with four. `hapax` itself has `connect`, `processOnce` and `GLOBAL`, with which most
+ * programs begin: they are those of `hapax/client` and `hapax/ledger`.
  */
 const ENTRIES_MAX = 29;
-const NAMES_MAX = 295;
+const NAMES_MAX = 298;
 
 test("there are few entry points, and few names in all of them together", () => {
   const entries = entriesOf();

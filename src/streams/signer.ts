@@ -127,6 +127,7 @@ export async function deriveSigningKey(
  * const salt = { salt: "1", createdAtMs: Date.now() };
  * const signer = await createSigner([await deriveSigningKey("64 random digits", salt)]);
  * const header = await webhookSignature(signer, 1_700_000_000, new TextEncoder().encode("{}"));
+ * console.assert(header.startsWith(`t=1700000000,kid=${signer.keyId},ed25519=`));
  * ```
  */
 export async function createSigner(keys: readonly SigningKey[]): Promise<Signer> {

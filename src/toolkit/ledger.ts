@@ -1,5 +1,5 @@
 /**
- * `hapax/ledger`: effects that happen exactly once in the user's own database. Work that is done once for a key, an inbox
+ * `hapax/ledger`: effects that happen exactly once in your own database. Work that is done once for a key, an inbox
  * for messages, leases with fencing, versioned updates, positions of pipelines, and a sweeper. Needs a ledger:
  * `hapax/ledgers/…`. Depends on nothing of the server.
  */

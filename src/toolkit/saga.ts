@@ -1,6 +1,6 @@
 /**
- * `hapax/saga`: steps in several systems that all happen, or are all undone, over crashes and restarts. A saga is kept in the
- * user's own database: `hapax/ledgers/…`. Any process that has its definition goes on with it.
+ * `hapax/saga`: steps in several systems that all happen, or are all undone, over crashes and restarts. A saga is kept in your
+ * own database: `hapax/ledgers/…`. Any process that has its definition goes on with it.
  */
 
 export type { Sagas, SagasOptions } from "./saga/contract.ts";

@@ -1,6 +1,8 @@
 /**
- * The server on Node: sockets, time limits, and a clean end. Plain appends go through the fast lane, all other
- * requests through `node:http`. With a certificate all of them go through `node:https`. Everything else is in server/.
+ * The server on Node: `startNodeServer` opens a port, and `stop` lets open requests end.
+ *
+ * Sockets, time limits, and a clean end. Plain appends go through the fast lane, all other requests through `node:http`. With a
+ * certificate all of them go through `node:https`. Everything else is in server/.
  */
 
 import type { Server } from "node:http";

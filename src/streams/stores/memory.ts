@@ -1,4 +1,7 @@
-/** Reference store: the shortest program that keeps the contract in store.ts. Durable for the process. */
+/**
+ * Streams in memory: for tests, and for data that may end with the process. It is the shortest store, so read it before you write one
+ * of your own.
+ */
 
 import type { Change } from "../core/change.ts";
 import type { Offset, StreamId } from "../core/types.ts";

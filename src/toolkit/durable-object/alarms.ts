@@ -111,14 +111,13 @@ const TIME_MS_MAX = 8_640_000_000_000_000;
  * import { objectAlarms, type ObjectAlarmStorage } from "hapax/durable-object";
  *
  * // In a Durable Object: `alarms = objectAlarms(this.ctx.storage, { … })`, and `alarm() { return this.alarms.run(); }`.
- * const remind = (storage: ObjectAlarmStorage) => {
+ * export const remind = (storage: ObjectAlarmStorage) => {
  *   const alarms = objectAlarms(storage, {
  *     "end of trial": ({ dueMs }) => void storage.sql.exec("INSERT INTO ended (at) VALUES (?)", dueMs),
  *   });
  *   alarms.set("end of trial", Date.now() + 14 * 86_400_000);
  *   return alarms;
  * };
- * console.assert(typeof remind === "function");
  * ```
  */
 export function objectAlarms(

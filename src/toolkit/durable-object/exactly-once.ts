@@ -78,7 +78,7 @@ const PARKED_MS = 3_660 * DAY_MS;
  * import { GLOBAL } from "hapax/ledger";
  *
  * // In a Worker: `class Account extends DurableObject`, and `ctx` is `this.ctx`.
- * class Account<Storage extends ExactlyOnceStorage> {
+ * export class Account<Storage extends ExactlyOnceStorage> {
  *   readonly #once;
  *   constructor(ctx: ExactlyOnceContext<Storage>) {
  *     ctx.storage.sql.exec("CREATE TABLE IF NOT EXISTS balance (cents INTEGER)");
@@ -94,7 +94,6 @@ const PARKED_MS = 3_660 * DAY_MS;
  *     return this.#once.alarm();
  *   }
  * }
- * console.assert(typeof Account === "function");
  * ```
  */
 export function exactlyOnce<Storage extends ExactlyOnceStorage>(

@@ -49,12 +49,11 @@ const PART_BYTES = 1024 * 1024;
  * import { exportObject, importObject, type ObjectTableStorage } from "hapax/durable-object";
  *
  * // `storage` is `this.ctx.storage`. The chunks may go to R2 instead.
- * const copy = async (from: ObjectTableStorage, to: ObjectTableStorage) => {
+ * export const copy = async (from: ObjectTableStorage, to: ObjectTableStorage) => {
  *   const chunks: Uint8Array[] = [];
  *   for await (const chunk of exportObject(from)) chunks.push(chunk);
  *   await importObject(to, chunks);
  * };
- * console.assert(typeof copy === "function");
  * ```
  */
 export async function* exportObject(
@@ -197,9 +196,14 @@ function readPage(
  * ```ts
  * import { importObject, type ObjectTableStorage } from "hapax/durable-object";
  *
- * // An import of nothing is refused: its last chunk is missing.
- * const refused = (storage: ObjectTableStorage) => importObject(storage, []).catch((error) => error.code);
- * console.assert(typeof refused === "function");
+ * // `ctx` is `this.ctx`. Nothing changes if a chunk is missing or damaged: the import throws, and the object goes on.
+ * export async function restore(
+ *   ctx: { readonly storage: ObjectTableStorage; abort(): void },
+ *   chunks: AsyncIterable<Uint8Array>,
+ * ): Promise<void> {
+ *   await importObject(ctx.storage, chunks);
+ *   ctx.abort();
+ * }
  * ```
  */
 export async function importObject(

@@ -71,11 +71,10 @@ const FAILURE_CHARS_MAX = 1000;
  * import { type ExactlyOnce, type ExactlyOnceStorage, fromObjects, type ObjectDelivery } from "hapax/durable-object";
  *
  * // In an object: `receive(delivery) { return receive(this.#once, delivery); }`.
- * const receive = <Storage extends ExactlyOnceStorage>(once: ExactlyOnce<Storage>, delivery: ObjectDelivery) =>
+ * export const receive = <Storage extends ExactlyOnceStorage>(once: ExactlyOnce<Storage>, delivery: ObjectDelivery) =>
  *   fromObjects(once, delivery, ({ payload }, { tx }) => {
  *     tx.sql.exec("INSERT INTO received (payload) VALUES (?)", JSON.stringify(payload));
  *   });
- * console.assert(typeof receive === "function");
  * ```
  */
 export async function fromObjects<Storage extends ExactlyOnceStorage>(

@@ -1,6 +1,8 @@
 /**
  * `hapax/ledgers/durable-object`: the ledger in the storage of a Durable Object, beside the object's own tables. Takes `ctx.storage`
- * of an object that keeps its data in SQLite; how it is used is toolkit/databases/durable-object.ts.
+ * of an object that keeps its data in SQLite.
+ *
+ *   - how it uses the storage is in toolkit/databases/durable-object.ts.
  */
 
 import type { ObjectStorage } from "../databases/durable-object.ts";

@@ -1,6 +1,6 @@
 /**
- * `hapax/ledgers/memory`: the shortest program that keeps the contract of ledger.ts. For tests, and for work that ends with
- * its process. One transaction at a time; what it changed is undone if it fails.
+ * `hapax/ledgers/memory`: a ledger in memory, for tests and for work that ends with its process. It runs one transaction at a time, and
+ * undoes what a failed one has changed. It is the shortest ledger, so read it before you write one of your own.
  */
 
 import { type Clock, systemClock } from "../../base/clock.ts";

@@ -1,5 +1,5 @@
 /**
- * `hapax/ledgers/postgres`: the ledger in the user's own PostgreSQL. Takes a pool of `pg`, the `sql` of `postgres`
+ * `hapax/ledgers/postgres`: the ledger in your own PostgreSQL. Takes a pool of `pg`, the `sql` of `postgres`
  * (postgres.js), the database object of Kysely, Drizzle, Knex or Prisma, or anything that has their shape.
  *
  *   - what goes wrong in COMMIT is thrown as the client throws it: the outcome is unknown, and the entry knows it.

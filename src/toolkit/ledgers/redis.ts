@@ -1,7 +1,8 @@
 /**
- * `hapax/ledgers/redis`: the ledger in the user's own Redis or Valkey, for work whose effect is elsewhere. Takes a client of
- * ioredis, iovalkey, node-redis, Valkey GLIDE or Bun; how it is used is toolkit/databases/redis.ts.
+ * `hapax/ledgers/redis`: the ledger in your own Redis or Valkey, for work whose effect is elsewhere. Takes a client of ioredis,
+ * iovalkey, node-redis, Valkey GLIDE or Bun.
  *
+ *   - how it uses the client is in toolkit/databases/redis.ts;
  *   - one server decides: of many claims at once one wins, and tokens rise, also above those of a server that is lost (LG3);
  *   - there are no transactions with the user's data, and no outbox: what needs them is refused by name;
  *   - a server that has lost the ledger as a whole refuses every write.

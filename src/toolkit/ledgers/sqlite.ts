@@ -1,7 +1,8 @@
 /**
- * `hapax/ledgers/sqlite`: the ledger in the user's own SQLite. Takes anything with `exec` and `prepare`: `node:sqlite`,
- * better-sqlite3, libsql, bun:sqlite; how it is used is toolkit/databases/sqlite.ts.
+ * `hapax/ledgers/sqlite`: the ledger in your own SQLite. Takes anything with `exec` and `prepare`: `node:sqlite`,
+ * better-sqlite3, libsql, bun:sqlite.
  *
+ *   - how it uses the client is in toolkit/databases/sqlite.ts;
  *   - `in` refuses a connection that says that it has no transaction.
  */
 
