@@ -3,8 +3,17 @@
  * of a user: compiled in the strictest mode, without a cast, against the packed tarball, and run with it.
  */
 
-import { spawn, spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
@@ -18,22 +27,28 @@ import { installPacked } from "./kits/packed.ts";
 /** Programs run at once, and one of them is a whole suite. */
 const PROGRAM_MS = 120_000;
 
+const SERVER = "http://127.0.0.1:4437";
+
 // The reference repeats the doc comments, whose own blocks are here.
 const programs = allBlocks
   .filter(({ language }) => language === "ts" || language === "js")
   // Those run in workerd: test/workers/guides.test.ts.
   .filter(({ info }) => !info.endsWith("(a Worker)"))
   .filter(({ where }) => !where.startsWith("docs/reference/"))
-  .map(({ where, language, body }, at) => ({
+  .map(({ where, language, info, body }, at) => ({
     where,
     body,
     name: `program-${at}`,
+    // Other programs of its page import it under this name.
+    file: /\bfile=(\S+)/.exec(info)?.[1],
     isPlain: language === "js",
     // Each has a database of its own, which it finds as every client of PostgreSQL does: by PGHOST and the like.
     database: /from "(?:pg|postgres|knex|@prisma\/adapter-pg)"/.test(body)
       ? `program_${at}`
       : undefined,
     needsRedis: /from "(?:ioredis|redis)"/.test(body),
+    // The server of `npx hapax serve`, which is killed in the middle.
+    needsServer: body.includes(`connect("${SERVER}/`),
   }));
 /** The guide whose programs have a table, which it shows. */
 const GUIDE = "docs/guides/query-builders.md";
@@ -47,8 +62,9 @@ let redis: TestRedis | undefined;
 
 /** What users have beside the package: their clients and frameworks, and what npm installs with it. */
 const OF_USERS = [
-  ...["@prisma", "@types", "drizzle-orm", "express", "fastify", "hono", "jose", "knex"],
-  ...["ioredis", "kysely", "libsql", "pg", "postgres", "redis"],
+  ...["@nestjs", "@prisma", "@types", "ai", "drizzle-orm", "express", "fastify", "hono", "jose"],
+  ...["ioredis", "knex", "kysely", "libsql", "pg", "postgres", "react", "react-dom", "redis"],
+  ...["reflect-metadata", "rxjs", "typeorm"],
 ];
 let folder = "";
 let errors = "";
@@ -60,6 +76,8 @@ const compilerOptions = {
   noUncheckedIndexedAccess: true,
   skipLibCheck: false,
   noEmit: false,
+  // NestJS and TypeORM have decorators of the first kind.
+  experimentalDecorators: true,
   outDir: "out",
   rootDir: ".",
   noUnusedLocals: false,
@@ -78,8 +96,9 @@ beforeAll(async () => {
   for (const name of OF_USERS) symlinkSync(join(root, "node_modules", name), join(modules, name));
   const generated = join(root, "test", "query-builders", "prisma", "generated");
   cpSync(generated, join(folder, "generated", "prisma"), { recursive: true });
-  for (const { name, where, body, isPlain } of programs) {
+  for (const { name, where, body, isPlain, file: shared } of programs) {
     const file = isPlain ? `${name}.mjs` : `${name}.ts`;
+    if (shared !== undefined) writeFileSync(join(folder, shared), body);
     writeFileSync(join(folder, file), isPlain ? body : importsFor(where, body) + body);
   }
   const config = { extends: join(root, "tsconfig.json"), compilerOptions, include: ["*.ts"] };
@@ -98,6 +117,35 @@ beforeAll(async () => {
     if (where.startsWith(GUIDE)) await makeTable(server.host, database);
   }
 }, 120_000);
+
+/** What newcomers copy. It compiles however their project resolves modules; how it runs does not depend on that. */
+const isCopied = ({ where }: { readonly where: string }): boolean =>
+  /^README\.md|^docs\/recipes\//.test(where) || where.startsWith(GUIDE);
+
+test.for([
+  { module: "node16", moduleResolution: "node16" },
+  { module: "esnext", moduleResolution: "bundler" },
+])("README and recipes compile with $moduleResolution too", { timeout: 180_000 }, (resolution) => {
+  const copied = programs.filter((program) => isCopied(program) && !program.isPlain);
+  expect(copied.length).toBeGreaterThan(15);
+  const files = copied.map(({ name, file }) => file ?? `${name}.ts`);
+  const path = join(folder, `tsconfig.${resolution.moduleResolution}.json`);
+  const config = {
+    extends: "./tsconfig.json",
+    compilerOptions: { ...resolution, noEmit: true },
+    include: [],
+    files,
+  };
+  writeFileSync(path, JSON.stringify(config));
+  const tsc = join(root, "node_modules", ".bin", "tsc");
+  const { stdout } = spawnSync(tsc, ["-p", path, "--pretty", "false"], { encoding: "utf8" });
+  // Not the declarations of others: those of hapax are among them (skipLibCheck: false).
+  const ours = stdout.split("\n").filter((line) => line !== "" && !isOfOthers(line));
+  expect(ours).toEqual([]);
+});
+
+/** A line about the declarations of another package, or the rest of a message. */
+const isOfOthers = (line: string): boolean => /^\s|node_modules\/(?!hapax\/)/.test(line);
 
 async function makeTable(host: string, database: string): Promise<void> {
   const client = new pg.Client({ host, user: "postgres", database });
@@ -160,10 +208,36 @@ test.for(["x as never[]", "y as unknown as Z", "let a: any;", "rows[0]!.id", "f(
   },
 );
 
+/** `hapax serve` on this port, with its streams in a directory; on any port if it is 0. Resolves when it listens. */
+async function serve(directory: string, port: number) {
+  const bin = join(folder, "node_modules", "hapax", "dist", "bin.js");
+  const args = [bin, "serve", "--port", String(port), "--dir", directory];
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "ignore"] });
+  const url = await new Promise<string>((resolve, reject) => {
+    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      const found = /http:\S+/.exec(text)?.[0];
+      if (found !== undefined) resolve(found);
+    });
+    child.once("close", () => {
+      reject(new Error("hapax serve ended before it listened"));
+    });
+  });
+  return { child, port: Number(new URL(url).port), url };
+}
+
+/** Ends a server as a crash does, and waits until its port and its directory are free. */
+async function crash(child: ChildProcess): Promise<void> {
+  child.kill("SIGKILL");
+  await once(child, "close");
+}
+
 test.concurrent.for(programs)(
   "the program at $where runs",
   { timeout: PROGRAM_MS + 10_000 },
-  async ({ name, isPlain, database, needsRedis }, { expect, skip }) => {
+  async (
+    { name, isPlain, database, needsRedis, needsServer },
+    { expect, skip, onTestFinished },
+  ) => {
     const own = errors.split("\n").filter((line) => line.includes(`${name}.ts`));
     expect(own).toEqual([]);
     // It compiles all the same.
@@ -179,6 +253,10 @@ test.concurrent.for(programs)(
     // The files that it makes are its own.
     const cwd = join(folder, "files", name);
     mkdirSync(cwd, { recursive: true });
+    const first = needsServer ? await serve(join(cwd, "data"), 0) : undefined;
+    if (first !== undefined) {
+      writeFileSync(file, readFileSync(file, "utf8").replaceAll(SERVER, first.url));
+    }
     const child = spawn(process.execPath, [file], {
       cwd,
       timeout: PROGRAM_MS,
@@ -195,7 +273,15 @@ test.concurrent.for(programs)(
     child.stdout.setEncoding("utf8").on("data", (text: string) => (output += text));
     // console.assert does not end a program; it is heard here.
     child.stderr.setEncoding("utf8").on("data", (text: string) => (complaints += text));
-    const code = await new Promise((resolve) => child.on("close", resolve));
+    const closed = new Promise((resolve) => child.on("close", resolve));
+    if (first !== undefined) {
+      // At any moment of the program: it says that it survives that.
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      await crash(first.child);
+      const second = await serve(join(cwd, "data"), first.port);
+      onTestFinished(() => crash(second.child));
+    }
+    const code = await closed;
     // A program that is a suite says on stdout what has failed.
     const printed =
       code === 0 ? "" : (output.match(/^.*not ok[^]*?\.\.\.$/gm) ?? [output]).join("\n");

@@ -8,6 +8,7 @@
  *   sh        one script that must succeed
  *   ts        compiled against the packed tarball, then run; it must print no error (docs-programs.test.ts)
  *   js        saved as .mjs and run as it is printed, by the Node that runs the tests (docs-programs.test.ts)
+ *   html      a page, which Chromium runs (recipes.test.ts)
  *   mermaid   rendered, as a picture of the documentation site (site.test.ts)
  *   text      not executed; the reason stands in brackets behind the word
  *
@@ -155,6 +156,8 @@ function openShell(env: Record<string, string>) {
   let count = 0;
   // On a terminal curl shows no progress by itself.
   child.stdin?.write('curl() { command curl -sS "$@"; }\n');
+  // What npx does with the bin of this package, without its second of looking for it.
+  child.stdin?.write('npx() { [ "$1" = hapax ] && shift && node dist/bin.js "$@"; }\n');
   const send = (text: string): RegExp => {
     count += 1;
     const [begin, end] = [`<begin ${count}>`, `<end ${count}`];
@@ -173,9 +176,15 @@ function openShell(env: Record<string, string>) {
   };
 }
 
+/** The commands with which a document starts its server, and the program that each stands for. */
+const STARTS = new Map([
+  ["npm start", ["npm", "start"]],
+  ["npx hapax serve", ["node", "dist/bin.js", "serve"]],
+]);
+
 /** Starts the server of a document: as its first block shows, or silently. */
 async function startServer(blocks: readonly Block[], env: Record<string, string>): Promise<void> {
-  const block = blocks.find(({ body }) => body.startsWith("$ npm start"));
+  const block = blocks.find((one) => STARTS.has(commandsOf(one)[0]?.text ?? ""));
   if (block === undefined) {
     await start("node", ["dist/bin.js", "serve"], env).waitFor(/^hapax listening on /m);
     return;
@@ -184,7 +193,8 @@ async function startServer(blocks: readonly Block[], env: Record<string, string>
   const lines = rewritten(command?.shown ?? "", env)
     .trimEnd()
     .split("\n");
-  const server = start("npm", ["start"], env);
+  const [program = "", ...args] = STARTS.get(command?.text ?? "") ?? [];
+  const server = start(program, args, env);
   for (const line of lines) await server.waitFor(new RegExp(`^${escape(line)}$`, "m"));
 }
 
@@ -222,7 +232,7 @@ async function runDocument(
   for (const block of blocks) {
     for (const { text, shown } of commandsOf(block)) {
       const command = { text: rewritten(text, env), shown: rewritten(shown, env) };
-      if (text === "npm start") continue;
+      if (STARTS.has(text)) continue;
       if (!block.info.includes("terminal=")) {
         await shell.run(block.where, command);
         continue;
@@ -265,7 +275,7 @@ beforeAll(async () => {
 }, 120_000);
 
 test("every code block is of a kind that is executed, or says why it is not", () => {
-  const kinds = ["console", "sh", "ts", "js", "mermaid"];
+  const kinds = ["console", "sh", "ts", "js", "html", "mermaid"];
   const silent = allBlocks
     .filter(({ language }) => !kinds.includes(language))
     .filter(({ language, info }) => language !== "text" || !/^text \(.{10,}\)$/.test(info));

@@ -10,6 +10,7 @@ const GROUPS = [
     paths: [
       "README.md",
       "docs/guides/getting-started.md",
+      "docs/guides/with-curl.md",
       "docs/guides/exactly-once-in-five-minutes.md",
       "docs/concepts.md",
       "docs/guides/which-path.md",
@@ -79,6 +80,7 @@ const GROUPS = [
 const LABELS = new Map([
   ["README.md", "Home"],
   ["docs/guides/exactly-once-in-five-minutes.md", "Exactly once in five minutes"],
+  ["docs/comparison.md", "Comparison"],
   ["docs/recipes/README.md", "All recipes"],
   ["docs/guides/exactly-once-processing.md", "Processing"],
   ["docs/guides/from-durable-streams-client.md", "From @durable-streams/client"],
