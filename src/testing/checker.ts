@@ -38,7 +38,7 @@ import {
   type PipelineShape,
 } from "./checker-streams.ts";
 
-/** The state at the end. A stream that is not named is empty. */
+/** What a reader found when everything had ended. A stream that is not named is empty. */
 export interface FinalState {
   /** All records of each stream from its beginning, in order. */
   readonly streams: Readonly<Record<string, readonly FoundRecord[]>>;

@@ -45,7 +45,7 @@ export interface ExactlyOnceOptions<Storage extends ExactlyOnceStorage> extends 
   readonly random?: Random;
 }
 
-/** What an object does once. Made by `exactlyOnce`. */
+/** Processes events once, publishes what they emit, runs alarms and drives sagas, in one object. `exactlyOnce` makes it. */
 export interface ExactlyOnce<Storage extends ExactlyOnceStorage> {
   /** The ledger of the object: for `processOnce`, inboxes, leases and all else of `hapax/ledger`. */
   readonly ledger: DurableObjectLedger<Storage>;

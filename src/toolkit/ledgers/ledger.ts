@@ -172,7 +172,7 @@ export interface LedgerSupport {
 }
 
 /**
- * The user's database as a ledger. `Tx` is the transaction type of its client. Every implementation must pass
+ * Your database as a ledger. `Tx` is the transaction type of its client. Every implementation must pass
  * `ledgerConformance` of `hapax/testing`.
  */
 export interface Ledger<Tx> {

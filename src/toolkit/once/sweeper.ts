@@ -28,7 +28,7 @@ export interface SweeperOptions extends Tools {
   readonly onError?: (error: unknown) => void;
 }
 
-/** Sweeps from time to time. Many sweepers at once, in many processes, do no harm. */
+/** Deletes entries that are past their retention, from time to time. Many sweepers at once, in many processes, do no harm. */
 export interface Sweeper extends AsyncDisposable {
   /** Starts the sweeps. Does nothing if they run already. Its timers do not keep the process alive. */
   start(): void;

@@ -4,7 +4,7 @@ import { type Clock, systemClock } from "../../base/clock.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import { type Meter, noMeter } from "../meters/meter.ts";
 
-/** Clock, randomness and metrics of a primitive. All have defaults; tests replace the clock and the randomness. */
+/** What every function of the toolkit takes: a clock, randomness, a meter. All have defaults; tests replace clock and randomness. */
 export interface Tools {
   readonly clock?: Clock;
   readonly random?: Random;

@@ -68,7 +68,7 @@ export function createRelay<Tx>(
   return new Relay(ledger, publisher, resolved);
 }
 
-/** A relay. Made by `createRelay`. */
+/** Publishes the events of an outbox until it is stopped. `createRelay` makes it. */
 export class Relay<Tx> {
   readonly #ledger: Ledger<Tx>;
   readonly #publisher: Publisher;
