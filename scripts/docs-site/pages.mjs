@@ -65,7 +65,7 @@ const GROUPS = [
     ],
   },
   {
-    title: "Exactly",
+    title: "Specification",
     paths: ["PROTOCOL.md", "GUARANTEES.md", "docs/errors.md", "docs/formats/", "docs/decisions"],
   },
   { title: "Reference", isFolded: true, paths: ["docs/reference/README.md", "docs/reference/"] },
@@ -160,7 +160,8 @@ export function collectPages(base) {
       if (!path.endsWith("/")) return all.includes(path) ? [pageOf(path, title)] : [];
       const rest = all.filter((other) => other.startsWith(path) && !named.has(other));
       for (const other of rest) named.add(other);
-      return rest.map((other) => pageOf(other, title));
+      const pages = rest.map((other) => pageOf(other, title));
+      return pages.toSorted((one, other) => (one.title < other.title ? -1 : 1));
     });
     return { title, isFolded, pages };
   }).filter(({ pages }) => pages.length > 0);

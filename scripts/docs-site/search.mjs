@@ -38,7 +38,7 @@ const WEIGHTS = {
   Reference: 0.6,
   Decisions: 0.3,
   Project: 0.4,
-  Exactly: 0.8,
+  Specification: 0.8,
 };
 
 /** The index of the sections of all pages, as JSON. */
