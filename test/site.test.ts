@@ -40,7 +40,7 @@ let pages: readonly string[] = [];
 
 beforeAll(async () => {
   pages = await buildSite(site);
-}, 60_000);
+}, 180_000);
 
 afterAll(() => {
   rmSync(scratch, { recursive: true, force: true });
