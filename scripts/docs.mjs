@@ -10,6 +10,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from "node:fs";
 import { dirname, join, posix, resolve } from "node:path";
@@ -29,7 +30,7 @@ import { isMain, root } from "./run.mjs";
 
 /** Files that pages link to or show, and that are copied as they are. */
 const COPIED = /^docs\/(pictures\/[\w.-]+\.(png|svg|webp)|openapi\.json)$/;
-const SHOWN = /^(examples|deploy)\/.+\.\w+$/;
+const SHOWN = /^(examples|deploy)\//;
 
 const problems = [];
 
@@ -49,7 +50,8 @@ function linksOf({ page, headings }, { parsed, base, extra }) {
       const file = path === "" ? "" : relativeTo(page.address, other.page.address);
       return hash === undefined ? file : `${file}#${hash}`;
     }
-    if (!existsSync(join(base, target))) return wrong("there is no such file");
+    const isFile = statSync(join(base, target), { throwIfNoEntry: false })?.isFile() === true;
+    if (!isFile) return wrong("there is no such file");
     if (COPIED.test(target)) extra.copied.add(target);
     else if (SHOWN.test(target)) extra.shown.add(target);
     else return wrong("is no page of the site");

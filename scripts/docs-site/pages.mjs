@@ -54,7 +54,10 @@ const GROUPS = [
   {
     title: "Production",
     paths: [
+      "docs/guides/production.md",
       "docs/guides/operations.md",
+      "docs/guides/runbook.md",
+      "docs/guides/runtimes.md",
       "docs/security.md",
       "docs/guides/api-keys.md",
       "docs/guides/tokens-and-signed-urls.md",
