@@ -61,7 +61,7 @@ function greet({ exchange: { baseUrl }, parts }: RouteCall): ServerAnswer {
     `Metrics:     ${baseUrl}/metrics`,
     ...(parts.dashboard === undefined ? [] : [`Dashboard:   ${baseUrl}/_hapax/ui/`]),
     "",
-    "To read on: README.md in the package `hapax`, and PROTOCOL.md in its repository.",
+    "To read on: README.md and PROTOCOL.md in the package `hapax`.",
     "",
   ];
   return {

@@ -27,7 +27,7 @@ import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
 import { findShownGroup, mayFollow } from "./following.ts";
 import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
 import { refuse } from "./problem.ts";
-import { readBody } from "./request-body.ts";
+import { readRequestBody } from "./request-body.ts";
 import { type RouteOperation, readRoute, type Route, type RouteCall } from "./route.ts";
 
 const GROUPS_PATH = "/_hapax/groups";
@@ -125,7 +125,7 @@ export const GROUP_ROUTES: readonly Route[] = [
 
 function readGroupBody(call: RouteCall): Promise<Uint8Array> {
   refuseEncoding((name) => call.exchange.header(name));
-  return readBody(call, LIMITS.groupBodyBytesMax);
+  return readRequestBody(call, LIMITS.groupBodyBytesMax);
 }
 
 async function create(call: RouteCall): Promise<ServerAnswer> {

@@ -6,7 +6,7 @@
 import type { RouteCall } from "./route.ts";
 
 /** The whole body, or the refusal of one that is too large or whose sender may no longer send it. */
-export async function readBody(
+export async function readRequestBody(
   { exchange, parts, access }: Pick<RouteCall, "exchange" | "parts" | "access">,
   bytesMax: number,
 ): Promise<Uint8Array> {

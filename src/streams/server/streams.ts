@@ -31,7 +31,7 @@ import { actOnce } from "./acts.ts";
 import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
-import { readBody } from "./request-body.ts";
+import { readRequestBody } from "./request-body.ts";
 import type { RouteOperation, RouteCall } from "./route.ts";
 
 const APPEND_NEEDS = ["append", "close"] as const;
@@ -106,7 +106,7 @@ async function createStream(call: RouteCall): Promise<ServerAnswer> {
   const { bodyBytesMax } = parts.options;
   ticket?.takeHead(exchange, bodyBytesMax);
   const allowance = await ticket?.allowance();
-  const sent = await readBody(call, bodyBytesMax);
+  const sent = await readRequestBody(call, bodyBytesMax);
   const body = coding === undefined ? sent : await decodeBody(call, coding, sent);
   ticket?.takeBody(body.length);
   let inheritedType: string | undefined;
@@ -150,7 +150,7 @@ async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
   const allowance = allowing instanceof Promise ? await allowing : allowing;
   const { received } = exchange;
   const isThere = received !== undefined && received.length <= bodyBytesMax;
-  const sent = isThere ? received : await readBody(call, bodyBytesMax);
+  const sent = isThere ? received : await readRequestBody(call, bodyBytesMax);
   const body = coding === undefined ? sent : await decodeBody(call, coding, sent);
   ticket?.takeBody(body.length);
   let command = parseAppend(head, body);

@@ -34,7 +34,7 @@ import { decodePercent, parseBearer } from "../../protocol/values.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { mayFollow } from "./following.ts";
 import { detailOf, problemAnswer } from "./problem.ts";
-import { readBody } from "./request-body.ts";
+import { readRequestBody } from "./request-body.ts";
 import type { RouteOperation, Route, RouteCall } from "./route.ts";
 
 type Facts = Readonly<Record<string, unknown>>;
@@ -283,7 +283,7 @@ function requireToken(exchange: Exchange): string {
 }
 
 function bodyOf(call: RouteCall): Promise<Uint8Array> {
-  return readBody(call, LIMITS.subscriptionBodyBytesMax);
+  return readRequestBody(call, LIMITS.subscriptionBodyBytesMax);
 }
 
 function json(status: number, body: Uint8Array): ServerAnswer {

@@ -34,7 +34,7 @@ import { findShownGroup } from "./following.ts";
 import { json, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
-import { readBody } from "./request-body.ts";
+import { readRequestBody } from "./request-body.ts";
 import { readRoute, type Route, type RouteCall } from "./route.ts";
 import { checkAppend, codingsOf, decodeBody } from "./streams.ts";
 
@@ -73,7 +73,7 @@ async function commit(call: RouteCall): Promise<ServerAnswer> {
   const { bodyBytesMax } = parts.options;
   ticket?.checkHead(exchange, bodyBytesMax);
   const allowance = await ticket?.allowance();
-  const sent = await readBody(call, bodyBytesMax);
+  const sent = await readRequestBody(call, bodyBytesMax);
   const body = coding === undefined ? sent : await decodeBody(call, coding, sent);
   const parsed = parseTransaction(exchange.header("content-type"), body, bodyBytesMax);
   if (parsed.kind === "refused") return refuse(parsed.refusal);
