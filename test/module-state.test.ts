@@ -20,6 +20,7 @@ const SHARED: Readonly<Record<string, string>> = {
   "streams/access/access.ts UNLIMITED": CONSTANT,
   "streams/core/subscription-decide.ts NO_ACKS": CONSTANT,
   "streams/engine/groups.ts NO_STREAMS": CONSTANT,
+  "streams/runtimes/fetch-decompress.ts codings": "what the platform can decode, the same for all",
   "streams/runtimes/node-gzip.ts turns": NODE,
   "streams/runtimes/node-lane-answer.ts statusLines": NODE,
   "streams/runtimes/node-lane-connection.ts parser": NODE,
