@@ -109,7 +109,7 @@ export interface TypedStream<Input, Output> {
  *     version: 1,
  *     vendor: "example",
  *     validate(value) {
- *       const { id } = value as { id: unknown };
+ *       const id = Object(value).id;
  *       return typeof id === "number" ? { value: { id } } : { issues: [{ message: "no id" }] };
  *     },
  *   },
@@ -118,7 +118,8 @@ export interface TypedStream<Input, Output> {
  * const orders = typed(connect(`${server.url}/v1/stream/orders`), order);
  * await orders.stream.create();
  * await orders.append({ id: 1 });
- * const refused = await orders.append({} as { id: number }).catch((error: unknown) => error);
+ * const wrong = JSON.parse("{}");
+ * const refused = await orders.append(wrong).catch((error: unknown) => error);
  * console.assert(refused instanceof SchemaFailure);
  * for await (const { value } of orders.read()) console.assert(value.id === 1);
  * await server.stop();
