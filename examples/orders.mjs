@@ -38,7 +38,7 @@ async function relay({ database, url }) {
   const connection = connectServer(url, { retry: RETRY });
   const publisher = hapaxPublisher({ connection, streamOf: () => STREAM });
   await createRelay(postgresLedger(openPool(database)), publisher, {
-    leaseMs: 500,
+    leaseMs: 2000, // Longer than the server needs to start again.
     pollMs: 20,
     batchMax: 20,
   }).run();

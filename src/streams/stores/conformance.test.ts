@@ -45,7 +45,9 @@ function journaled(recall: (journal: Journal) => Journal = (journal) => journal)
 }
 
 describe("a journal over the memory store", () => {
-  test.each(STORE_CASES.map((entry) => [entry.name, entry] as const))("%s", (_name, entry) =>
+  // It has one owner for life: stores/postgres has the cases of takeovers.
+  const cases = storeConformance(journaled());
+  test.each(cases.map((entry) => [entry.name, entry] as const))("%s", (_name, entry) =>
     entry.run(journaled()),
   );
 });
@@ -477,7 +479,9 @@ describe("the suite notices a store that", () => {
 
   test("breaks any sentence: every case is failed by some store above", () => {
     const caught = [...broken, ...forgetful].flatMap(([, , caughtBy]) => caughtBy);
-    const names = new Set(STORE_CASES.map(({ name }) => name));
+    // Takeovers are failed by the planted faults of stores/postgres: a wrong store here has one owner for life.
+    const mine = STORE_CASES.filter(({ needs }) => needs !== "takeover");
+    const names = new Set(mine.map(({ name }) => name));
     expect(new Set([...caught, FAILED_COMMIT])).toEqual(names);
   });
 });
