@@ -49,17 +49,6 @@ export const objectFaults: readonly Fault[] = [
     },
   },
   {
-    name: "objects: a client that sends the header of the door loses its body",
-    guarantee: "G72",
-    file: "src/streams/runtimes/streams-door.ts",
-    find: `  headers.delete(BRIDGE_HEADER);`,
-    replace: `  headers.set(BRIDGE_HEADER, "1");`,
-    caughtBy: {
-      file: DOOR_TEST,
-      test: "the door of streams in objects > G72 a header of ours that a client sends changes nothing",
-    },
-  },
-  {
     name: "objects: a failed commit leaves its rows",
     guarantee: "G70",
     file: STORE,

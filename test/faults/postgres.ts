@@ -82,8 +82,8 @@ export const postgresFaults: readonly Fault[] = [
     name: "postgres: a living owner is taken over",
     guarantee: "G80",
     file: OWNERSHIP,
-    find: "return nowMs - this.#seen.sinceMs >= this.#leaseMs;",
-    replace: "return nowMs >= this.#seen.sinceMs;",
+    find: 'state.owner === undefined || isMine || options.takeover === "now";',
+    replace: 'state.owner === undefined || isMine || options.takeover !== "wait";',
     caughtBy: on(
       "G80 a living owner is not taken over, a dead one is after its lease, and one that has closed at once",
     ),
