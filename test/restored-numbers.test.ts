@@ -5,6 +5,7 @@ import type { GroupSettings } from "../src/streams/core/group-state.ts";
 import type { SubscriptionSettings } from "../src/streams/core/subscription-state.ts";
 import type { Offset, StreamName } from "../src/streams/core/types.ts";
 import { Engine } from "../src/streams/engine/engine.ts";
+import { Subscriptions } from "../src/streams/engine/subscriptions.ts";
 import { systemRandom } from "../src/base/random.ts";
 import { openFileStore } from "../src/streams/stores/file.ts";
 import { appendCommand, createCommand } from "../src/testing/commands.ts";
@@ -43,11 +44,15 @@ async function open(directory: string, atMs: number) {
     clock,
     jsonRecordsEnd: jsonRecordEnd,
     random: systemRandom,
-    subscriptions: {
-      courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }) },
-      format: subscriptionFormat,
-      publicBaseUrl: () => "https://hapax.example",
-    },
+    createSubscriptions: (parts) =>
+      new Subscriptions({
+        ...parts,
+        courier: {
+          deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }),
+        },
+        format: subscriptionFormat,
+        publicBaseUrl: () => "https://hapax.example",
+      }),
   });
   const { subscriptions } = engine;
   await subscriptions.start();

@@ -6,6 +6,8 @@ import { withShownKeys } from "../../src/streams/access/shown-keys.ts";
 import { ApiKeys } from "../../src/streams/access/api-keys.ts";
 import { anyOf } from "../../src/streams/access/any-of.ts";
 import { createServerOnFetch } from "../../src/streams/runtimes/fetch-server.ts";
+import { ALL_PARTS } from "../../src/streams/server/routes.ts";
+import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { createFetchServer } from "../../src/streams/runtimes/fetch.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { call, type CallOptions } from "./raw-http.ts";
@@ -108,7 +110,10 @@ test("a key that has reached its age is not stored any more", async () => {
   // A clock of the test's own: a window is measured by it.
   let nowMs = 1_700_000_000_000;
   const clock = { ...systemClock, nowMs: () => nowMs, steadyMs: () => nowMs };
-  const own = createServerOnFetch({ store: "memory", address: "127.0.0.1", clock }, undefined);
+  const own = createServerOnFetch(
+    { address: "127.0.0.1", clock },
+    { store: openMemoryStore(), parts: ALL_PARTS },
+  );
   const at = (path: string): string => `http://127.0.0.1${path}`;
   const headers = { ...JSON_TYPE, "idempotency-key": "old", "stream-key-window": "60" };
   await own.fetch(new Request(at("/v1/stream/s"), { method: "PUT", headers }));
@@ -164,8 +169,9 @@ test("API keys are shown without what proves them, to an identity that may do ev
 
 describe("the dashboard", () => {
   const files = { script: "run()", style: "a{}", version: "v1" };
-  const options = { store: "memory", address: "127.0.0.1" } as const;
-  const built = createServerOnFetch(options, () => Promise.resolve(files));
+  const dashboard = () => Promise.resolve(files);
+  const composition = { store: openMemoryStore(), parts: ALL_PARTS, dashboard };
+  const built = createServerOnFetch({ address: "127.0.0.1" }, composition);
   const get = (path: string, headers: Record<string, string> = {}): Promise<Response> =>
     built.fetch(new Request(`http://127.0.0.1${path}`, { headers }));
   const browser = { accept: "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8" };
@@ -212,7 +218,7 @@ describe("the dashboard", () => {
   });
 
   test("is missing in the sources, and then / is text for browsers too", async () => {
-    const plain = createFetchServer(options);
+    const plain = createFetchServer({ store: "memory", address: "127.0.0.1" });
     const request = (path: string) => new Request(`http://127.0.0.1${path}`, { headers: browser });
     expect((await plain.fetch(request("/_hapax/ui/"))).status).toBe(404);
     const front = await plain.fetch(request("/"));

@@ -6,7 +6,7 @@
  */
 
 import type { Clock } from "../../base/clock.ts";
-import type { HapaxError } from "../../base/errors.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { AppendCommand } from "../core/append.ts";
@@ -15,7 +15,6 @@ import type { CreateCommand, CreateDecision } from "../core/create.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import type { StreamState } from "../core/stream.ts";
 import { isForgottenLog } from "../core/transaction-state.ts";
-import { assert } from "../../base/assert.ts";
 import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import type { Store, StoreStats, StoreSupport } from "../store.ts";
@@ -39,7 +38,7 @@ import type { Patient } from "./patience.ts";
 import { Reader } from "./reader.ts";
 import { Room } from "./room.ts";
 import { drawRun } from "./run.ts";
-import { type SubscriptionOutside, Subscriptions } from "./subscriptions.ts";
+import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
 import { type TailListener, Tails } from "./tails.ts";
 import { Transactions } from "./transactions.ts";
 import { Slices } from "./turn-budget.ts";
@@ -64,8 +63,14 @@ export interface EngineParts {
   readonly heldBytesMax?: number;
   /** Bytes of answers of transactions that are kept. Default: the limit. */
   readonly outcomeBytesMax?: number;
-  /** Default: the engine has no subscriptions. */
-  readonly subscriptions?: SubscriptionOutside;
+  /**
+   * Makes the subscriptions. It comes from outside, so that a program without them does not bundle them. Default: the engine has none.
+   */
+  readonly createSubscriptions?:
+    | ((
+        parts: Pick<SubscriptionParts, "writer" | "boundaries" | "random">,
+      ) => Subscriptions | undefined)
+    | undefined;
   /** Gets what live readers throw. */
   readonly onFault?: (error: unknown) => void;
 }
@@ -112,10 +117,7 @@ export class Engine {
     const appends = this.#appends;
     this.transactions = new Transactions({ writer, boundaries, appends, ...keys, outcomeBytesMax });
     this.groups = new Groups({ writer, boundaries, random });
-    const { subscriptions: outside } = parts;
-    if (outside !== undefined) {
-      this.#subscriptions = new Subscriptions({ writer, boundaries, random, ...outside });
-    }
+    this.#subscriptions = parts.createSubscriptions?.({ writer, boundaries, random });
   }
 
   /** Follows appends and goes on with the deliveries and leases that it finds. Needed with subscriptions only. */
@@ -124,8 +126,8 @@ export class Engine {
   }
 
   get subscriptions(): Subscriptions {
-    assert(this.#subscriptions !== undefined, "the engine was made without subscriptions");
-    return this.#subscriptions;
+    if (this.#subscriptions !== undefined) return this.#subscriptions;
+    throw new HapaxError("unsupported", "this server was made without the part `subscriptions`");
   }
 
   get world(): World {

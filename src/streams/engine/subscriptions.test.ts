@@ -12,7 +12,7 @@ import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { jsonRecordEnd } from "../../protocol/json.ts";
 import { subscriptionFormat } from "../../protocol/subscription.ts";
 import { Engine } from "./engine.ts";
-import type { ClaimOutcome } from "./subscriptions.ts";
+import { type ClaimOutcome, Subscriptions } from "./subscriptions.ts";
 
 const ORDERS = "/v1/stream/orders" as StreamName;
 const EVENTS = "/v1/stream/events" as StreamName;
@@ -43,11 +43,15 @@ async function openStage(store: Store = openMemoryStore(), startMs = START_MS) {
     clock,
     jsonRecordsEnd: jsonRecordEnd,
     random: { ...systemRandom, unit: () => 0.5 },
-    subscriptions: {
-      courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }) },
-      format: subscriptionFormat,
-      publicBaseUrl: () => BASE_URL,
-    },
+    createSubscriptions: (parts) =>
+      new Subscriptions({
+        ...parts,
+        courier: {
+          deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }),
+        },
+        format: subscriptionFormat,
+        publicBaseUrl: () => BASE_URL,
+      }),
   });
   const { subscriptions } = engine;
   await subscriptions.start();

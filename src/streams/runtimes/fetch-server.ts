@@ -8,13 +8,13 @@ import { withoutLastSlashes } from "../../protocol/slashes.ts";
 import type { Authorize } from "../access/identity.ts";
 import type { Courier } from "../courier.ts";
 import type { AuditEntry, LogEntry } from "../log.ts";
-import { createServer, type HapaxServer } from "../server.ts";
 import { BodyBudget } from "../server/body-budget.ts";
 import type { LoadDashboard } from "../server/dashboard.ts";
+import { composeServer, type HapaxServer } from "../server/compose.ts";
 import { faultEntry } from "../server/log-entries.ts";
 import type { ServerOptions } from "../server/options.ts";
+import type { ServerPart } from "../server/server-part.ts";
 import type { Store } from "../store.ts";
-import { openMemoryStore } from "../stores/memory.ts";
 import type { Tracer } from "../tracer.ts";
 import { fetchResponse } from "./fetch-answer.ts";
 import { fetchDecompress } from "./fetch-decompress.ts";
@@ -59,21 +59,24 @@ export interface FetchServer {
   stop(): Promise<void>;
 }
 
-/** What streams in memory may take of the 128 MB. */
-const MEMORY_BYTES_MAX = 32 * 1024 * 1024;
+/** What an entry chooses for its programs. What it does not choose is not in their bundles. */
+export interface FetchComposition {
+  readonly store: Store;
+  readonly parts: readonly ServerPart[];
+  readonly dashboard?: LoadDashboard;
+}
 
-/** `dashboard` is an argument and not in here: what a Worker imports is in its bundle, also if it is never loaded. */
 export function createServerOnFetch(
-  given: FetchServerOptions,
-  dashboard: LoadDashboard | undefined,
+  given: Omit<FetchServerOptions, "store">,
+  { store, parts, dashboard }: FetchComposition,
 ): FetchServer {
   const options = withDefaults(given);
   const { clock = systemClock, publicUrl } = options;
   const log = options.log ?? onlyFaults;
   const onFault = options.onFault ?? ((error: unknown) => log(faultEntry(error, clock.nowMs())));
-  const server = createServer(
+  const server = composeServer(
     {
-      store: storeOf(options),
+      store,
       clock,
       longClock: options.longClock,
       random: systemRandom,
@@ -90,6 +93,7 @@ export function createServerOnFetch(
       onFault,
     },
     options,
+    parts,
   );
   const { bodiesBytesMax } = server.options;
   const budget = new BodyBudget(LIMITS.bodyBytesPerSecondMin, clock, bodiesBytesMax);
@@ -110,7 +114,9 @@ export function createServerOnFetch(
   };
 }
 
-function withDefaults(given: FetchServerOptions): FetchServerOptions {
+type Given = Omit<FetchServerOptions, "store">;
+
+function withDefaults(given: Given): Given {
   const { publicUrl } = given;
   return {
     ...SMALL_LIMITS,
@@ -119,17 +125,8 @@ function withDefaults(given: FetchServerOptions): FetchServerOptions {
   };
 }
 
-function storeOf({ store }: Partial<FetchServerOptions>): Store {
-  if (store === "memory") return openMemoryStore({ bytesMax: MEMORY_BYTES_MAX });
-  if (typeof store === "object") return store;
-  throw new HapaxError(
-    "invalid_options",
-    'createFetchServer needs a store: give one, or "memory" for streams that end with the process',
-  );
-}
-
 /** A webhook says where the server is reached, which a server without a socket cannot know. */
-function courierOf({ courier, publicUrl }: FetchServerOptions): Courier {
+function courierOf({ courier, publicUrl }: Given): Courier {
   if (courier === undefined) {
     return { deliver: () => Promise.resolve({ kind: "refused", reason: NO_WEBHOOKS }) };
   }

@@ -3,6 +3,10 @@
  * decides how long a head may take, and how many connections there are.
  */
 
+import { HapaxError } from "../../base/errors.ts";
+import { ALL_PARTS } from "../server/routes.ts";
+import type { Store } from "../store.ts";
+import { openMemoryStore } from "../stores/memory.ts";
 import { loadDashboard } from "./dashboard.ts";
 import { createServerOnFetch, type FetchServer, type FetchServerOptions } from "./fetch-server.ts";
 
@@ -24,5 +28,18 @@ export type { FetchServer, FetchServerOptions } from "./fetch-server.ts";
  * ```
  */
 export function createFetchServer(options: FetchServerOptions): FetchServer {
-  return createServerOnFetch(options, loadDashboard);
+  const store = storeOf(options);
+  return createServerOnFetch(options, { store, parts: ALL_PARTS, dashboard: loadDashboard });
+}
+
+/** What streams in memory may take of the 128 MB. */
+const MEMORY_BYTES_MAX = 32 * 1024 * 1024;
+
+function storeOf({ store }: Partial<FetchServerOptions>): Store {
+  if (store === "memory") return openMemoryStore({ bytesMax: MEMORY_BYTES_MAX });
+  if (typeof store === "object") return store;
+  throw new HapaxError(
+    "invalid_options",
+    'createFetchServer needs a store: give one, or "memory" for streams that end with the process',
+  );
 }

@@ -6,6 +6,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { BodyBudget } from "../server/body-budget.ts";
 import type { LiveAnswer } from "../server/exchange.ts";
 import { faultEntry } from "../server/log-entries.ts";
+import type { ServerPart } from "../server/server-part.ts";
 import {
   type DurableObjectStore,
   type DurableObjectStoreOptions,
@@ -35,7 +36,13 @@ const ABORT_MS = 100;
 export interface DurableStreamsOptions
   extends
     Omit<FetchServerOptions, "store" | "address" | "clock" | "longClock">,
-    Pick<DurableObjectStoreOptions, "databaseBytesMax" | "snapshotCommits" | "snapshotBytes"> {}
+    Pick<DurableObjectStoreOptions, "databaseBytesMax" | "snapshotCommits" | "snapshotBytes"> {
+  /**
+   * What the server has beside streams, forks, transactions and groups, such as `[subscriptions]`. A Worker bundles what it names here, and
+   * no more; everything else is refused with `unsupported`. Default none.
+   */
+  readonly parts?: readonly ServerPart[];
+}
 
 /** A Durable Object with streams. A class that extends it calls `super` in what it overrides. */
 export interface DurableStreams {
@@ -111,7 +118,7 @@ export class StreamsObject implements DurableStreams {
 
   async #start(): Promise<void> {
     const { storage } = this.#context;
-    const { databaseBytesMax, snapshotCommits, snapshotBytes, ...rest } = this.#options;
+    const { databaseBytesMax, snapshotCommits, snapshotBytes, parts = [], ...rest } = this.#options;
     const store = await openDurableObjectStore(storage, {
       ...(databaseBytesMax === undefined ? {} : { databaseBytesMax }),
       ...(snapshotCommits === undefined ? {} : { snapshotCommits }),
@@ -125,11 +132,9 @@ export class StreamsObject implements DurableStreams {
         readerBufferBytes: READER_BUFFER_BYTES,
         ...rest,
         onFault: this.#onFault,
-        store,
         longClock: this.#clock,
       },
-      // A hundred kilobytes more in every Worker that holds streams.
-      undefined,
+      { store, parts },
     );
     this.#open = { store, server };
     // Before timers run: a stream with a reader does not expire.

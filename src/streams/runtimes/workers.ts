@@ -13,6 +13,8 @@ import {
 } from "./streams-object.ts";
 
 export type { DurableStreams, DurableStreamsOptions } from "./streams-object.ts";
+export type { ServerPart } from "../server/server-part.ts";
+export { description, observation, subscriptions, testFaults } from "../server/optional-parts.ts";
 export { streamsDoor, type StreamsDoor, type StreamsDoorOptions } from "./streams-door.ts";
 
 /**

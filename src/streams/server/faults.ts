@@ -11,7 +11,6 @@ import type { ServerAnswer, Exchange, LiveAnswer, WholeAnswer } from "./exchange
 import { json } from "./json.ts";
 import { methodNotAllowed } from "./problem.ts";
 
-export const FAULTS_PATH = "/_test/inject-error";
 const FAULT_BODY_BYTES_MAX = 64 * 1024;
 const FAULTS_MAX = 1000;
 

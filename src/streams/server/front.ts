@@ -5,29 +5,25 @@ import {
   HEALTH_PATH,
   ICON_PATH,
   LIVE_PATH,
-  METRICS_PATH,
   READY_PATH,
 } from "../../protocol/reserved.ts";
 import { HEADER } from "../../protocol/headers.ts";
-import { dashboardAtFront } from "./dashboard.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { showHealth } from "./health.ts";
 import { json } from "./json.ts";
-import { SHOW_METRICS } from "./metrics.ts";
 import { readRoute, type Route, type RouteCall } from "./route.ts";
 
 export const FRONT_ROUTES: readonly Route[] = [
   readRoute(FRONT_PATH, {
     needs: "nothing",
     summary: "Says what this server is and how to begin.",
-    handle: async (call) => (await dashboardAtFront(call)) ?? greet(call),
+    handle: async (call) => (await call.parts.front?.(call)) ?? greet(call),
   }),
   readRoute(HEALTH_PATH, {
     needs: "nothing",
     summary: "Says whether the server takes writes.",
     handle: showHealth,
   }),
-  readRoute(METRICS_PATH, SHOW_METRICS),
   readRoute(ICON_PATH, {
     needs: "nothing",
     summary: "Has no icon, and says so without an error.",

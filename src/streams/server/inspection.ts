@@ -1,6 +1,6 @@
 /**
- * What a person looks at: one stream with all that hangs on it, a key of a stream, the list of subscriptions, and the API keys.
- * PROTOCOL.md §12.9 to §12.12. These routes change nothing, and a look is no use of a stream.
+ * What an operator looks at: metrics, one stream with all that hangs on it, a key of a stream, the list of subscriptions, and the API keys.
+ * PROTOCOL.md §12.3 and §12.9 to §12.12. These routes change nothing, and a look is no use of a stream.
  */
 
 import { type KeyDefaults, windowMsOf } from "../core/keys.ts";
@@ -11,16 +11,20 @@ import type { Access } from "../access/access.ts";
 import { HEADER, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf, parseKey } from "../../protocol/key.ts";
 import { LIMITS } from "../../protocol/limits.ts";
+import { METRICS_PATH } from "../../protocol/reserved.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { mayFollow } from "./following.ts";
 import { json, parseLimit, queryText, streamInQuery } from "./json.ts";
+import { SHOW_METRICS } from "./metrics.ts";
 import type { ServerParts } from "./parts.ts";
 import { readRoute, type Route, type RouteCall } from "./route.ts";
 import { refuseGone, refuseMissing } from "./streams.ts";
 
-export const INSPECTION_ROUTES: readonly Route[] = [
+export const OBSERVATION_ROUTES: readonly Route[] = [
+  readRoute(METRICS_PATH, SHOW_METRICS),
+  readRoute("/_hapax/metrics", SHOW_METRICS),
   readRoute("/_hapax/stream", {
     needs: ["read"],
     subject: (exchange) => ({ stream: streamInQuery(exchange) }),

@@ -8,9 +8,7 @@ import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.t
 import type { ServerAnswer } from "./exchange.ts";
 import { GROUP_ROUTES } from "./groups.ts";
 import { showHealth } from "./health.ts";
-import { INSPECTION_ROUTES } from "./inspection.ts";
 import { json, parseLimit, queryText } from "./json.ts";
-import { SHOW_METRICS } from "./metrics.ts";
 import type { ServerParts } from "./parts.ts";
 import { PRODUCER_ROUTES } from "./producers.ts";
 import { readRoute, type Route, type RouteCall } from "./route.ts";
@@ -27,11 +25,9 @@ export const OWN_ROUTES: readonly Route[] = [
     summary: "Says whether the server takes writes.",
     handle: showHealth,
   }),
-  readRoute("/_hapax/metrics", SHOW_METRICS),
   ...TRANSACTION_ROUTES,
   ...GROUP_ROUTES,
   ...PRODUCER_ROUTES,
-  ...INSPECTION_ROUTES,
 ];
 
 async function listStreams({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {

@@ -12,6 +12,8 @@ import type { Drain } from "./drain.ts";
 import type { Gate } from "./gate.ts";
 import type { ResolvedServerOptions } from "./options.ts";
 import type { QuotaBook } from "./quotas.ts";
+import type { RouteBook } from "./route-book.ts";
+import type { ServerPart } from "./server-part.ts";
 
 export interface ServerParts {
   readonly engine: Engine;
@@ -29,6 +31,9 @@ export interface ServerParts {
   /** Decodes compressed bodies. */
   readonly decoding: Decoding;
   readonly dashboard: LoadDashboard | undefined;
+  readonly routes: RouteBook;
+  /** What `/` answers in the place of its text. */
+  readonly front: ServerPart["front"];
 }
 
 /** The parts in force. A reload replaces them as a whole and never changes one of them. */

@@ -12,15 +12,14 @@ import { CORS_ALLOW, CORS_METHODS, HEADER } from "../../protocol/headers.ts";
 import { OWN_PREFIX, SUBSCRIPTIONS_PREFIX, TEST_PREFIX } from "../../protocol/reserved.ts";
 import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { checkHead, type Compress, finishAnswer } from "./policy.ts";
-import { Faults, FAULTS_PATH } from "./faults.ts";
+import type { Faults } from "./faults.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
 import { failureAnswer, isInside, isRefusal, problemAnswer } from "./problem.ts";
-import { type RouteOperation, type Route, type RouteMethod, RouteTable } from "./route.ts";
-import { RESERVED_ROUTES, STREAM_ROUTE } from "./routes.ts";
-import { noControlRoute, subscriptionRefusal } from "./subscriptions.ts";
+import type { RouteOperation, Route, RouteMethod } from "./route.ts";
+import { STREAM_ROUTE } from "./route-book.ts";
 import type { Watch, Watched } from "./watch.ts";
 
-const TABLE = new RouteTable(RESERVED_ROUTES);
+const FAULTS_PATH = "/_test/inject-error";
 const NO_PARAMS: readonly string[] = [];
 /** A caller on a route that needs no identity: its credential, if it has one, is not looked at. */
 const ANONYMOUS = new Access({ name: "anonymous", grants: [] });
@@ -44,10 +43,11 @@ export function createRouter(
   holder: PartsHolder,
   onFault: (error: unknown) => void,
   watch: Watch,
-  compress?: Compress,
+  compress: Compress | undefined,
+  faults: Faults | undefined,
 ): Handle {
-  const { options, clock, random } = holder.current;
-  const faults = options.testFaults ? new Faults(clock, random) : undefined;
+  const { routes } = holder.current;
+  const isProbe = (path: string): boolean => routes.find(path)?.route.isProbe === true;
 
   function dispatch(watched: Watched, parts: ServerParts): ServerAnswer | Promise<ServerAnswer> {
     const { exchange } = watched;
@@ -60,12 +60,13 @@ export function createRouter(
       throw new HapaxError("uri_too_long", `the limit is ${LIMITS.targetBytesMax} bytes`);
     }
     if (path.charCodeAt(1) !== UNDERSCORE && !path.startsWith(SUBSCRIPTIONS_PREFIX)) {
-      const front = FRONT_PATHS.has(path) ? TABLE.find(path) : undefined;
+      const front = routes.isFront(path) ? routes.find(path) : undefined;
       return call(front?.route ?? STREAM_ROUTE, watched, parts, NO_PARAMS);
     }
-    const found = TABLE.find(path);
+    const found = routes.find(path);
     if (found !== undefined) return call(found.route, watched, parts, found.params);
-    if (path.startsWith(SUBSCRIPTIONS_PREFIX)) return subscriptionRefusal(noControlRoute());
+    const refusal = routes.unknown(path);
+    if (refusal !== undefined) return refusal;
     if (path.startsWith(OWN_PREFIX)) {
       throw new HapaxError("not_found", "there is no such route under /_hapax/");
     }
@@ -140,13 +141,6 @@ function released(watched: Watched, answer: ServerAnswer): ServerAnswer {
 }
 
 const UNDERSCORE = 0x5f;
-const FRONT_PATHS = new Set(
-  RESERVED_ROUTES.map(({ path }) => path).filter((path) => !path.startsWith("/_")),
-);
-
-function isProbe(path: string): boolean {
-  return TABLE.find(path)?.route.isProbe === true;
-}
 
 /** Finds out who calls, checks what the route needs, and calls its handler. */
 function call(

@@ -1,43 +1,24 @@
-/** All routes: one table. The router, the description of the interface and the tests of access read it. */
+/** All parts, and all routes: what a server has from which nothing was left out. The tests of access read them. */
 
-import { DASHBOARD_ROUTES } from "./dashboard.ts";
-import { FRONT_ROUTES } from "./front.ts";
-import { describeRoutes } from "./open-api.ts";
-import { OWN_ROUTES } from "./own-routes.ts";
-import { READ } from "./reads.ts";
-import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
-import { json } from "./json.ts";
-import { readRoute, type Route } from "./route.ts";
-import { APPEND, CREATE, DELETE, LOOK } from "./streams.ts";
-import { SUBSCRIPTION_ROUTES } from "./subscriptions.ts";
+import {
+  dashboard,
+  description,
+  observation,
+  subscriptions,
+  testFaults,
+} from "./optional-parts.ts";
+import { RouteBook } from "./route-book.ts";
+import type { ServerPart } from "./server-part.ts";
 
-/** Every path that is not reserved is a stream. */
-export const STREAM_ROUTE: Route = {
-  path: "/{stream...}",
-  methods: { GET: READ, HEAD: LOOK, POST: APPEND, PUT: CREATE, DELETE },
-  allow: "GET, POST, PUT, DELETE, HEAD, OPTIONS",
-};
+export { STREAM_ROUTE } from "./route-book.ts";
 
-/** Routes of fixed paths. They come before streams. */
-export const RESERVED_ROUTES: readonly Route[] = [
-  ...FRONT_ROUTES,
-  ...OWN_ROUTES,
-  ...DASHBOARD_ROUTES,
-  readRoute("/_hapax/openapi.json", {
-    needs: "nothing",
-    summary: "Describes the interface, as an OpenAPI document.",
-    handle: showDescription,
-  }),
-  ...SUBSCRIPTION_ROUTES,
+export const ALL_PARTS: readonly ServerPart[] = [
+  observation,
+  dashboard,
+  description,
+  subscriptions,
+  testFaults,
 ];
 
-let described: WholeAnswer | undefined;
-
-/** Made when it is first asked for: it never changes. */
-function showDescription(): ServerAnswer {
-  described ??= {
-    ...json(200, describeRoutes([...RESERVED_ROUTES, STREAM_ROUTE])),
-    mayCompress: true,
-  };
-  return described;
-}
+/** Routes of fixed paths. They come before streams. */
+export const RESERVED_ROUTES = new RouteBook(ALL_PARTS).all;

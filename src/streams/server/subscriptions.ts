@@ -6,7 +6,11 @@
  */
 
 import { type Followed, notAllowed } from "../access/access.ts";
-import type { ReportOutcome, Subscriptions } from "../engine/subscriptions.ts";
+import {
+  type ReportOutcome,
+  type SubscriptionParts,
+  Subscriptions,
+} from "../engine/subscriptions.ts";
 import type { SubscriptionView } from "../engine/subscriptions/view.ts";
 import { subscriptionOf } from "../signer.ts";
 import { HapaxError } from "../../base/errors.ts";
@@ -19,6 +23,7 @@ import {
   parseStreams,
   parseSubscribe,
   protocolCode,
+  subscriptionFormat,
 } from "../../protocol/subscription.ts";
 import {
   encodeClaim,
@@ -117,6 +122,15 @@ export const SUBSCRIPTION_ROUTES: readonly Route[] = [
   }),
   route(`${PATH}/release`, { POST: byToken("Gives a claim back.", release) }),
 ];
+
+/** The answer to a path below `/v1/stream/__ds/` that no route takes. Undefined: it is not below. */
+export function refuseControlPath(path: string): ServerAnswer | undefined {
+  return path.startsWith(CONTROL_ROOT) ? subscriptionRefusal(noControlRoute()) : undefined;
+}
+
+export function createSubscriptions(parts: Omit<SubscriptionParts, "format">): Subscriptions {
+  return new Subscriptions({ ...parts, format: subscriptionFormat });
+}
 
 function idOf([encoded = ""]: readonly string[]): string {
   const id = decodePercent(encoded);
@@ -295,7 +309,7 @@ function json(status: number, body: Uint8Array): ServerAnswer {
   return { status, headers, body, mayCompress: true };
 }
 
-export function subscriptionRefusal(
+function subscriptionRefusal(
   error: HapaxError,
   facts: Facts = {},
   headers: Record<string, string> = {},
@@ -304,7 +318,7 @@ export function subscriptionRefusal(
   return problemAnswer(error, { facts: { error: member }, headers });
 }
 
-export function noControlRoute(): HapaxError {
+function noControlRoute(): HapaxError {
   return new HapaxError("not_found", "there is no such control route");
 }
 

@@ -19,7 +19,6 @@ import type { ResolvedServerOptions } from "./options.ts";
 import type { Ticket } from "./quotas.ts";
 import { redactQuery, shorten } from "./redaction.ts";
 import type { RequestIds } from "./request-ids.ts";
-import { routeNameOf } from "./route-names.ts";
 
 /** A request that is being answered. */
 export class Watched {
@@ -66,6 +65,8 @@ export interface WatchParts {
   /** Undefined: there is no log. */
   readonly log: Log | undefined;
   readonly tracer: Tracer | undefined;
+  /** The template of the route at a path. */
+  readonly routeNameOf: (path: string) => string;
 }
 
 type LogOptions = Pick<ResolvedServerOptions, "logRequests" | "logSample">;
@@ -80,10 +81,11 @@ export class Watch {
   }
 
   begin(exchange: Exchange): Watched {
-    const { ids, clock, tracer } = this.#parts;
+    const { ids, clock, tracer, routeNameOf } = this.#parts;
     const startedMs = this.#isTimed ? clock.steadyMs() : 0;
     const watched = new Watched(exchange, ids.of(exchange), startedMs);
-    if (tracer !== undefined) watched.span = safely(() => beginSpan(tracer, watched));
+    if (tracer !== undefined)
+      watched.span = safely(() => beginSpan(tracer, watched, routeNameOf(exchange.path)));
     return watched;
   }
 
@@ -124,11 +126,11 @@ export class Watch {
 
   #write(ended: Ended, isLogged: boolean): void {
     const { watched, status } = ended;
-    const { log, clock } = this.#parts;
+    const { log, clock, routeNameOf } = this.#parts;
     watched.span?.end(attributesOf(ended), status >= 500);
     if (!isLogged || log === undefined) return;
     const ms = Math.round((clock.steadyMs() - watched.startedMs) * 1000) / 1000;
-    log({ time: formatRfc3339(clock.nowMs()), ...entryOf(ended), ms });
+    log({ time: formatRfc3339(clock.nowMs()), ...entryOf(ended, routeNameOf), ms });
   }
 }
 
@@ -154,7 +156,10 @@ function originOf({ exchange, requestId, caller, traceId }: Watched): AuditOrigi
   return { requestId, ...present({ traceId, identity, namespace, peer: exchange.peer }) };
 }
 
-function entryOf({ watched, status, code, bytesOut }: Ended): Omit<LogEntry, "time" | "ms"> {
+function entryOf(
+  { watched, status, code, bytesOut }: Ended,
+  routeNameOf: WatchParts["routeNameOf"],
+): Omit<LogEntry, "time" | "ms"> {
   const { exchange, requestId, traceId, caller } = watched;
   const { method, peer, query } = exchange;
   const path = shorten(exchange.path);
@@ -235,9 +240,8 @@ function followed(answer: LiveAnswer, onEnd: (bytes: number) => void): LiveAnswe
 
 const METHODS = new Set(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]);
 
-function beginSpan(tracer: Tracer, watched: Watched): TraceSpan {
+function beginSpan(tracer: Tracer, watched: Watched, route: string): TraceSpan {
   const { exchange, trace, requestId } = watched;
-  const route = routeNameOf(exchange.path);
   // A client of HTTP/2 can make up methods, and a span's name has few values.
   const method = METHODS.has(exchange.method) ? exchange.method : "_OTHER";
   return tracer.start({

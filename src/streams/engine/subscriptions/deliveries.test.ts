@@ -15,6 +15,7 @@ import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { jsonRecordEnd } from "../../../protocol/json.ts";
 import { subscriptionFormat } from "../../../protocol/subscription.ts";
 import { Engine } from "../engine.ts";
+import { Subscriptions } from "../subscriptions.ts";
 
 const ORDERS = "/v1/stream/orders" as StreamName;
 const WAKES = "/v1/stream/wakes" as StreamName;
@@ -88,7 +89,13 @@ async function openStage(
     clock,
     jsonRecordsEnd: jsonRecordEnd,
     random: { ...systemRandom, unit: () => 0.5 },
-    subscriptions: { courier, format: subscriptionFormat, publicBaseUrl: () => BASE_URL },
+    createSubscriptions: (parts) =>
+      new Subscriptions({
+        ...parts,
+        courier,
+        format: subscriptionFormat,
+        publicBaseUrl: () => BASE_URL,
+      }),
   });
   const { subscriptions } = engine;
   await subscriptions.start();

@@ -13,6 +13,7 @@ import { turn } from "../../../../test/kits/watch.ts";
 import { jsonRecordEnd } from "../../../protocol/json.ts";
 import { subscriptionFormat } from "../../../protocol/subscription.ts";
 import { Engine } from "../engine.ts";
+import { Subscriptions } from "../subscriptions.ts";
 
 const ORDERS = "/v1/stream/orders" as StreamName;
 const WAKES = "/v1/stream/wakes" as StreamName;
@@ -50,11 +51,13 @@ async function openStage() {
     clock,
     jsonRecordsEnd: jsonRecordEnd,
     random: { ...systemRandom, unit: () => 0.5 },
-    subscriptions: {
-      courier: { deliver: () => new Promise((resolve) => answers.push(resolve)) },
-      format: subscriptionFormat,
-      publicBaseUrl: () => "https://hapax.example",
-    },
+    createSubscriptions: (parts) =>
+      new Subscriptions({
+        ...parts,
+        courier: { deliver: () => new Promise((resolve) => answers.push(resolve)) },
+        format: subscriptionFormat,
+        publicBaseUrl: () => "https://hapax.example",
+      }),
   });
   const { subscriptions } = engine;
   await engine.create(createCommand(ORDERS, { contentType }));

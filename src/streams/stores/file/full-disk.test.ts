@@ -4,7 +4,7 @@ import type { StreamState } from "../../core/stream.ts";
 import type { StreamName } from "../../core/types.ts";
 import type { SubscriptionSettings } from "../../core/subscription-state.ts";
 import { Engine } from "../../engine/engine.ts";
-import type { SubscriptionOutside } from "../../engine/subscriptions.ts";
+import { type SubscriptionOutside, Subscriptions } from "../../engine/subscriptions.ts";
 import { isHapaxError } from "../../../base/errors.ts";
 import { appendCommand, createCommand, keyClaim } from "../../../testing/commands.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
@@ -55,7 +55,8 @@ async function openAt(
     store,
     clock,
     jsonRecordsEnd: () => undefined,
-    subscriptions: { courier, format: subscriptionFormat, publicBaseUrl },
+    createSubscriptions: (parts) =>
+      new Subscriptions({ ...parts, courier, format: subscriptionFormat, publicBaseUrl }),
   });
   return { disk, clock, store, engine };
 }

@@ -1,0 +1,262 @@
+/**
+ * Puts a server together: a store, the engine over it, the parts that the program has chosen, and one function from a request to its
+ * answer.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+import type { Authorize } from "../access/identity.ts";
+import type { Courier } from "../courier.ts";
+import { type Digest, webDigest } from "../../base/digest.ts";
+import type { Defer } from "../engine/commit.ts";
+import { Engine } from "../engine/engine.ts";
+import type { Random } from "../../base/random.ts";
+import { AnswerBudget } from "./answer-budget.ts";
+import { Audit } from "./audit.ts";
+import type { LoadDashboard } from "./dashboard.ts";
+import { Doors } from "./doors.ts";
+import { Drain } from "./drain.ts";
+import type { Faults } from "./faults.ts";
+import { Gate } from "./gate.ts";
+import type { Exchange, LiveSink, BridgedPlace, ServerAnswer } from "./exchange.ts";
+import { auditLogEntry, harmless, harmlessLog } from "./log-entries.ts";
+import { Decoding, type Decompress } from "./decoding.ts";
+import type { Compress } from "./policy.ts";
+import type { PartsHolder, ServerParts } from "./parts.ts";
+import { QuotaBook } from "./quotas.ts";
+import { decideReload, type Reloaded } from "./reload.ts";
+import { RequestIds } from "./request-ids.ts";
+import { RouteBook } from "./route-book.ts";
+import { createRouter } from "./router.ts";
+import { type ServerPart, withoutPart } from "./server-part.ts";
+import { resolveServerOptions, type ResolvedServerOptions, type ServerOptions } from "./options.ts";
+import { resumeReader } from "./sse.ts";
+import { Watch } from "./watch.ts";
+import type { AuditEntry, Log } from "../log.ts";
+import type { Store } from "../store.ts";
+import type { Tracer } from "../tracer.ts";
+import { isJsonRecordStart, jsonRecordEnd } from "../../protocol/json.ts";
+
+/** The parts of a server. The server owns the store and closes it. */
+export interface ServerComponents {
+  readonly store: Store;
+  readonly clock: Clock;
+  /**
+   * Has the timers of what waits while no request runs: expiry, windows of keys, retries of webhooks. Default: `clock`.
+   */
+  readonly longClock?: Clock | undefined;
+  readonly random: Random;
+  /** Sends webhooks. */
+  readonly courier: Courier;
+  /** When a group commit begins. Default: at the end of the microtask. See `Defer`. */
+  readonly defer?: Defer;
+  /** SHA-256. Default: that of the web platform, which is asynchronous. */
+  readonly digest?: Digest;
+  /** Compresses answers with gzip for clients that accept it. Default: no answer is compressed. */
+  readonly compress?: Compress;
+  /** Decodes compressed bodies of requests. Default: they are refused with `unsupported_encoding`. */
+  readonly decompress?: Decompress;
+  /** Loads the files of the dashboard. Default: there is none, and `/` answers text to browsers too. */
+  readonly dashboard?: LoadDashboard | undefined;
+  /** Takes what the server writes about requests. Default: nothing is written. */
+  readonly log?: Log;
+  /** Takes one entry for each act that an operator must be able to find again. Default: they go to `log`. */
+  readonly onAudit?: (entry: AuditEntry) => void;
+  /** Begins a span for each request and each webhook. Default: there are none. */
+  readonly tracer?: Tracer;
+  /**
+   * Finds out who sends a request, and what they may do. Default: there is no authentication, and every client may do everything.
+   */
+  readonly authorize?: Authorize | undefined;
+  /**
+   * The address that the runtime listens on, such as `127.0.0.1`. Undefined: a platform brings the requests. Beyond this machine
+   * a server needs `authorize`, or the option `insecurePublic`.
+   */
+  readonly address: string | undefined;
+  /** The base URL at which webhooks reach this server, without a slash at the end. */
+  readonly publicUrl: () => string;
+  /** Called with bugs and broken parts, never with refusals. */
+  readonly onFault: (error: unknown) => void;
+}
+
+/** A server without its sockets. A runtime hands it requests and sends its answers. */
+export interface HapaxServer {
+  /** The options in force. */
+  readonly options: ResolvedServerOptions;
+  readonly engine: Engine;
+  readonly isDraining: boolean;
+  /** Answers one request, with all headers except those of the connection. Never rejects because of a client. */
+  handle(exchange: Exchange): Promise<ServerAnswer>;
+  /** A new value for `X-Request-Id`, for a runtime that refuses bytes that are no request. */
+  nextRequestId(): string;
+  /**
+   * Puts new options in force without a restart, as far as that is safe, and says which. Give all options, as to `createServer`.
+   * A request keeps the options that it began with, also a live reader. Throws `invalid_options`, and then changes nothing.
+   */
+  reload(options: ServerOptions): Reloaded;
+  /**
+   * Goes on with a live reader that a server on the same store began. For runtimes that lose their memory between two requests
+   * and keep their connections. `place` is what the first server told the `bridge` of its sink.
+   */
+  resumeReader(place: BridgedPlace, sink: LiveSink): void;
+  /** Asks live readers to disconnect and refuses new requests. */
+  drain(): void;
+  /** Waits for running requests and closes the store. */
+  close(): Promise<void>;
+}
+
+/** `createServer` with the parts that a program has chosen: see server-part.ts. */
+export function composeServer(
+  components: ServerComponents,
+  options: ServerOptions,
+  composed: readonly ServerPart[],
+): HapaxServer {
+  const { clock, random, onFault, authorize, address, digest = webDigest } = components;
+  const reach = { address, hasAuthentication: authorize !== undefined };
+  const resolved = resolveServerOptions(options, reach);
+  const faults = createFaults(components, resolved, composed);
+  const engine = createEngine(components, resolved, composed);
+  engine.start().catch(onFault);
+  const drain = new Drain();
+  const doorsFor = (inForce: ResolvedServerOptions): Doors => createDoors(components, inForce);
+  const parts: ServerParts = {
+    engine,
+    doors: doorsFor(resolved),
+    gate: new Gate({ authorize, timeoutMs: resolved.authorizeTimeoutMs, clock, onFault }),
+    quotas: new QuotaBook(clock, engine.holdings),
+    clock,
+    random,
+    options: resolved,
+    drain,
+    answers: new AnswerBudget(clock, resolved.answersBytesMax),
+    digest,
+    decoding: new Decoding(components.decompress),
+    dashboard: components.dashboard,
+    routes: new RouteBook(composed),
+    front: composed.find(({ front }) => front !== undefined)?.front,
+  };
+  const holder: PartsHolder = { current: parts };
+  const { ids, audit, watch } = createWatch(components, parts.routes);
+  const handle = createRouter(holder, onFault, watch, components.compress, faults);
+  const startDraining = (): void => {
+    server.isDraining = true;
+    drain.start();
+  };
+  const server = {
+    get options() {
+      return holder.current.options;
+    },
+    engine,
+    // Data and not a getter: the lane looks at it with every answer.
+    isDraining: false,
+    handle,
+    nextRequestId: () => ids.next(),
+    reload(wanted: ServerOptions) {
+      const { next, reloaded } = decideReload(
+        holder.current.options,
+        resolveServerOptions(wanted, reach),
+      );
+      holder.current = { ...parts, options: next, doors: doorsFor(next) };
+      const details = {
+        changed: reloaded.changed.join(),
+        needRestart: reloaded.needRestart.join(),
+      };
+      audit.write({ act: "configuration.reload", outcome: "done", details });
+      return reloaded;
+    },
+    resumeReader: (place: BridgedPlace, sink: LiveSink) =>
+      resumeReader(holder.current, place, sink),
+    drain() {
+      startDraining();
+      engine.releaseHeld();
+    },
+    async close() {
+      startDraining();
+      await engine.close();
+    },
+  };
+  return server;
+}
+
+/** A page that gives its name an address of this machine has no credential. So with authentication every name is good. */
+function createDoors(
+  { authorize, address }: Pick<ServerComponents, "authorize" | "address">,
+  { corsOrigins, publicUrl }: ResolvedServerOptions,
+): Doors {
+  const isGuarded = authorize !== undefined;
+  return new Doors({
+    corsOrigins,
+    address: isGuarded ? undefined : address,
+    publicUrl,
+    takesOwnOrigin: isGuarded,
+  });
+}
+
+/** All that looks at requests and writes about them. */
+function createWatch(
+  components: ServerComponents,
+  routes: RouteBook,
+): {
+  readonly ids: RequestIds;
+  readonly audit: Audit;
+  readonly watch: Watch;
+} {
+  const { clock, random, tracer } = components;
+  const ids = new RequestIds(random);
+  const routeNameOf = (path: string): string => routes.nameOf(path);
+  const log = harmlessLog(components.log);
+  const audit = new Audit(clock, auditWriter(components.onAudit, log));
+  return { ids, audit, watch: new Watch({ ids, clock, random, audit, log, tracer, routeNameOf }) };
+}
+
+function auditWriter(
+  onAudit: ServerComponents["onAudit"],
+  log: Log | undefined,
+): (entry: AuditEntry) => void {
+  if (onAudit !== undefined) return harmless(onAudit);
+  return (entry) => log?.(auditLogEntry(entry));
+}
+
+function createFaults(
+  { clock, random }: ServerComponents,
+  { testFaults }: ResolvedServerOptions,
+  composed: readonly ServerPart[],
+): Faults | undefined {
+  if (!testFaults) return undefined;
+  const part = composed.find(({ createFaults: create }) => create !== undefined);
+  if (part === undefined) throw withoutPart("testFaults");
+  return part.createFaults?.(clock, random);
+}
+
+function createEngine(
+  components: ServerComponents,
+  options: ResolvedServerOptions,
+  composed: readonly ServerPart[],
+): Engine {
+  const { store, random, courier, publicUrl, onFault, defer, tracer } = components;
+  const create = composed.find(
+    (part) => part.createSubscriptions !== undefined,
+  )?.createSubscriptions;
+  // Without them, wakes that are due would never come.
+  if (create === undefined && store.world.subscriptions.byId.size > 0) {
+    throw withoutPart("subscriptions", "; the store has subscriptions");
+  }
+  return new Engine({
+    store,
+    clock: components.longClock ?? components.clock,
+    random,
+    jsonRecordsEnd: jsonRecordEnd,
+    isJsonRecordStart,
+    onFault,
+    keyDefaults: {
+      windowSeconds: options.keyWindowSeconds,
+      countMax: options.keyMax,
+      overflow: options.keyOverflow,
+    },
+    pendingBytesMax: options.pendingBytesMax,
+    heldBytesMax: options.heldBytesMax,
+    outcomeBytesMax: options.outcomeBytesMax,
+    createSubscriptions: (parts) =>
+      create?.({ ...parts, courier, publicBaseUrl: publicUrl, tracer }),
+    ...(defer === undefined ? {} : { defer }),
+  });
+}
