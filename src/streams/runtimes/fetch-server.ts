@@ -10,7 +10,7 @@ import type { Courier } from "../courier.ts";
 import type { AuditEntry, LogEntry } from "../log.ts";
 import { BodyBudget } from "../server/body-budget.ts";
 import type { LoadDashboard } from "../server/dashboard.ts";
-import { composeServer, type HapaxServer } from "../server/compose.ts";
+import { composeServer, type HapaxServer, type ServerComponents } from "../server/compose.ts";
 import { faultEntry } from "../server/log-entries.ts";
 import type { ServerOptions } from "../server/options.ts";
 import type { ServerPart } from "../server/server-part.ts";
@@ -64,11 +64,12 @@ export interface FetchComposition {
   readonly store: Store;
   readonly parts: readonly ServerPart[];
   readonly dashboard?: LoadDashboard;
+  readonly checkPlace?: ServerComponents["checkPlace"];
 }
 
 export function createServerOnFetch(
   given: Omit<FetchServerOptions, "store">,
-  { store, parts, dashboard }: FetchComposition,
+  { store, parts, dashboard, checkPlace }: FetchComposition,
 ): FetchServer {
   const options = withDefaults(given);
   const { clock = systemClock, publicUrl } = options;
@@ -88,6 +89,7 @@ export function createServerOnFetch(
       ...(options.tracer === undefined ? {} : { tracer: options.tracer }),
       authorize: options.authorize,
       dashboard,
+      checkPlace,
       address: options.address,
       publicUrl: () => publicUrl ?? "",
       onFault,

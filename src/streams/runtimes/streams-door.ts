@@ -15,7 +15,7 @@ import { fetchRefusal } from "./fetch-refusal.ts";
 import { parseStreamPath } from "../../protocol/values.ts";
 import type { ObjectNamespace, ObjectSocket } from "./object-platform.ts";
 import { SOCKET_CUT, SOCKET_END, TAKEN_BYTES } from "./reader-socket.ts";
-import { BRIDGE_HEADER, LIFE_HEADER } from "./streams-object.ts";
+import { BRIDGE_HEADER, LIFE_HEADER, OBJECT_HEADER } from "./streams-object.ts";
 
 /** Options of the Worker in front of objects with streams. */
 export interface StreamsDoorOptions<Env> {
@@ -65,7 +65,7 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
       const stub = binding.get(binding.idFromName(name) as never);
       const isLive = admitted.method === "GET" && url.searchParams.get("live") === "sse";
       try {
-        if (!isLive) return await stub.fetch(unbridged(admitted));
+        if (!isLive) return await stub.fetch(plain(admitted, name));
         const answer = await stub.fetch(bridged(admitted));
         const { webSocket } = answer as Response & { readonly webSocket?: ObjectSocket | null };
         if (webSocket === undefined || webSocket === null) return answer;
@@ -83,19 +83,27 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
  * The object of a stream follows from its path, so that no caller makes a second stream of the same path in another object. A caller names
  * the object of other paths, such as those of groups.
  */
-function nameOf({ pathname, searchParams }: URL, objectOf: StreamsDoorOptions<never>["objectOf"]) {
-  const asked = searchParams.get("object") ?? undefined;
-  const parsed = parseStreamPath(pathname);
-  // What is no path of a stream is refused by the object.
-  if (parsed.kind === "invalid" || isReserved(parsed.name)) return asked ?? objectOf(pathname);
-  return objectOf(parsed.name) ?? asked;
+function nameOf(url: URL, objectOf: StreamsDoorOptions<never>["objectOf"]): string | undefined {
+  const asked = url.searchParams.get("object") ?? undefined;
+  const stream = streamOf(url);
+  return stream === undefined ? (asked ?? objectOf(url.pathname)) : (objectOf(stream) ?? asked);
 }
 
-/** The header is between the door and its objects: with it an object reads no body. */
-function unbridged(request: Request): Request {
-  if (!request.headers.has(BRIDGE_HEADER)) return request;
+/** Undefined: it is not the path of a stream. What is no path at all is refused by the object. */
+function streamOf({ pathname }: URL): string | undefined {
+  const parsed = parseStreamPath(pathname);
+  return parsed.kind === "invalid" || isReserved(parsed.name) ? undefined : parsed.name;
+}
+
+/** These headers are between the door and its objects: with the one an object reads no body, and the other says which object it is. */
+function plain(request: Request, name: string): Request {
+  const isOfStream = streamOf(new URL(request.url)) !== undefined;
+  const given = [BRIDGE_HEADER, OBJECT_HEADER].some((header) => request.headers.has(header));
+  if (isOfStream && !given) return request;
   const headers = new Headers(request.headers);
   headers.delete(BRIDGE_HEADER);
+  if (isOfStream) headers.delete(OBJECT_HEADER);
+  else headers.set(OBJECT_HEADER, encodeURIComponent(name));
   return new Request(request, { headers });
 }
 

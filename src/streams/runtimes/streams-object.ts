@@ -6,6 +6,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { BodyBudget } from "../server/body-budget.ts";
 import type { LiveAnswer } from "../server/exchange.ts";
 import { faultEntry } from "../server/log-entries.ts";
+import type { ServerParts } from "../server/parts.ts";
 import type { ServerPart } from "../server/server-part.ts";
 import {
   type DurableObjectStore,
@@ -24,6 +25,8 @@ import { ReaderSocket, readerOf } from "./reader-socket.ts";
 export const BRIDGE_HEADER = "Hapax-Bridge";
 /** Of its answer: milliseconds after which the live answer ends. */
 export const LIFE_HEADER = "Hapax-Reader-Life-Ms";
+/** The object to which the door has sent a request that a path does not lead to one: its name, percent-encoded. */
+export const OBJECT_HEADER = "Hapax-Object";
 /** The address of the client, as the platform knows it. */
 const PEER_HEADER = "CF-Connecting-IP";
 const TAG = "hapax-reader";
@@ -42,6 +45,10 @@ export interface DurableStreamsOptions
    * no more; everything else is refused with `unsupported`. Default none.
    */
   readonly parts?: readonly ServerPart[];
+  /**
+   * The same function as that of `streamsDoor`. A transaction creates streams of its object alone: without the function it creates none.
+   */
+  readonly objectOf?: (path: string) => string | undefined;
 }
 
 /** A Durable Object with streams. A class that extends it calls `super` in what it overrides. */
@@ -118,7 +125,8 @@ export class StreamsObject implements DurableStreams {
 
   async #start(): Promise<void> {
     const { storage } = this.#context;
-    const { databaseBytesMax, snapshotCommits, snapshotBytes, parts = [], ...rest } = this.#options;
+    const { databaseBytesMax, snapshotCommits, snapshotBytes, ...others } = this.#options;
+    const { parts = [], objectOf, ...rest } = others;
     const store = await openDurableObjectStore(storage, {
       ...(databaseBytesMax === undefined ? {} : { databaseBytesMax }),
       ...(snapshotCommits === undefined ? {} : { snapshotCommits }),
@@ -134,7 +142,7 @@ export class StreamsObject implements DurableStreams {
         onFault: this.#onFault,
         longClock: this.#clock,
       },
-      { store, parts },
+      { store, parts, checkPlace: placesOf(objectOf) },
     );
     this.#open = { store, server };
     // Before timers run: a stream with a reader does not expire.
@@ -196,6 +204,26 @@ export class StreamsObject implements DurableStreams {
     systemClock.after(ABORT_MS, () => {
       this.#context.abort("a write has failed");
     });
+  };
+}
+
+/**
+ * A path leads to one object. A stream of that path in another object, where a caller can name it in a transaction, could be neither read nor
+ * deleted, so it is not created. A request that has not come through the door is the business of who has sent it.
+ */
+function placesOf(objectOf: DurableStreamsOptions["objectOf"]): ServerParts["checkPlace"] {
+  return (stream, exchange) => {
+    const sent = exchange.header(OBJECT_HEADER.toLowerCase());
+    if (sent === undefined) return;
+    if (objectOf === undefined) {
+      const words =
+        "a transaction creates streams if durableStreams has the option objectOf, as streamsDoor has";
+      throw new HapaxError("unsupported", words);
+    }
+    const name = objectOf(stream);
+    if (name === undefined || encodeURIComponent(name) === sent) return;
+    const words = "the path leads to another object: name that one with ?object=";
+    throw new HapaxError("invalid_request", `${words}, stream=${stream}`);
   };
 }
 

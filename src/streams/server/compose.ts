@@ -72,6 +72,8 @@ export interface ServerComponents {
    * a server needs `authorize`, or the option `insecurePublic`.
    */
   readonly address: string | undefined;
+  /** See `ServerParts`. Default: every stream may be created here. */
+  readonly checkPlace?: ServerParts["checkPlace"];
   /** The base URL at which webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;
   /** Called with bugs and broken parts, never with refusals. */
@@ -131,6 +133,7 @@ export function composeServer(
     digest,
     decoding: new Decoding(components.decompress),
     dashboard: components.dashboard,
+    checkPlace: components.checkPlace,
     routes: new RouteBook(composed),
     front: composed.find(({ front }) => front !== undefined)?.front,
   };

@@ -4,11 +4,13 @@ import type { Clock } from "../../base/clock.ts";
 import type { Digest } from "../../base/digest.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { Random } from "../../base/random.ts";
+import type { StreamName } from "../core/types.ts";
 import type { AnswerBudget } from "./answer-budget.ts";
 import type { Decoding } from "./decoding.ts";
 import type { LoadDashboard } from "./dashboard.ts";
 import type { Doors } from "./doors.ts";
 import type { Drain } from "./drain.ts";
+import type { Exchange } from "./exchange.ts";
 import type { Gate } from "./gate.ts";
 import type { ResolvedServerOptions } from "./options.ts";
 import type { QuotaBook } from "./quotas.ts";
@@ -31,6 +33,8 @@ export interface ServerParts {
   /** Decodes compressed bodies. */
   readonly decoding: Decoding;
   readonly dashboard: LoadDashboard | undefined;
+  /** Throws the refusal if the stream belongs to another server than the one that the request was sent to. */
+  readonly checkPlace: ((stream: StreamName, exchange: Exchange) => void) | undefined;
   readonly routes: RouteBook;
   /** What `/` answers in the place of its text. */
   readonly front: ServerPart["front"];

@@ -77,7 +77,10 @@ async function commit(call: RouteCall): Promise<ServerAnswer> {
   const body = coding === undefined ? sent : await decodeBody(call, coding, sent);
   const parsed = parseTransaction(exchange.header("content-type"), body, bodyBytesMax);
   if (parsed.kind === "refused") return refuse(parsed.refusal);
-  for (const operation of parsed.operations) checkOperation(access, head, operation);
+  for (const operation of parsed.operations) {
+    checkOperation(access, head, operation);
+    if (operation.kind === "create") parts.checkPlace?.(operation.command.name, exchange);
+  }
   ticket?.takeAppends(countWrites(parsed.operations), body.length);
   const identity = await identify(parts, access, head, body);
   const scope = await scopeOperations(parts, access, parsed.operations);
