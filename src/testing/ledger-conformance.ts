@@ -4,6 +4,7 @@ import type { Ledger } from "../toolkit/ledgers/ledger.ts";
 import { ledgerDueCases } from "./ledger-cases-due.ts";
 import type { LedgerCase } from "./ledger-cases-kit.ts";
 import { ledgerLockCases } from "./ledger-cases-locks.ts";
+import { ledgerPageCases } from "./ledger-cases-pages.ts";
 import { ledgerTimeCases } from "./ledger-cases-times.ts";
 import { ledgerTransactionCases } from "./ledger-cases-transactions.ts";
 import { ledgerWriteCases } from "./ledger-cases-writes.ts";
@@ -37,6 +38,7 @@ export const ledgerConformance: readonly LedgerCase[] = [
   ...ledgerWriteCases,
   ...ledgerTimeCases,
   ...ledgerDueCases,
+  ...ledgerPageCases,
   ...ledgerLockCases,
 ];
 

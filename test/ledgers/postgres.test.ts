@@ -338,6 +338,24 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     for (const plan of plans.slice(4)) expect(plan).not.toContain("Sort");
   });
 
+  test("LG13 a page goes by an index, from the place on where the page before has ended", async () => {
+    const pool = newPool({ max: 1 });
+    await pool.query("SET enable_seqscan = off");
+    const plans: string[] = [];
+    const { entries } = postgresLedger<PgClient>(explaining(pool, plans));
+    const from = JSON.stringify(["2026-01-01T00:00:00.000000", "1"]);
+    await entries.page({ kind: "once", from, max: 5 });
+    await entries.page({ kind: "once", scope: "s", from, max: 5 });
+    await entries.page({ kind: "once", state: "failed", from, max: 5 });
+    await entries.page({ kind: "once", state: "released", from, max: 5 });
+    expect(plans[0]).toMatch(
+      /hapax_entries_pkey[^}]*\},\{[^}]*Index Cond:[^}]*ROW\(scope, key\) > ROW/,
+    );
+    expect(plans[1]).toMatch(/hapax_entries_pkey[^}]*\},\{[^}]*Index Cond:[^}]*key > /);
+    expect(plans[2]).toMatch(/hapax_entries_failed[^}]*\},\{[^}]*Index Cond:[^}]*made_at >= /);
+    expect(plans[3]).toMatch(/hapax_entries_open[^}]*\},\{[^}]*Index Cond:[^}]*made_at >= /);
+  });
+
   test("LG2 an owner's write uses the primary key and no other index", async () => {
     const pool = newPool({ max: 1 });
     const plans: string[] = [];

@@ -178,6 +178,37 @@ describe("a ledger in SQLite", () => {
       expect(plan).not.toContain("USE TEMP B-TREE FOR ORDER BY");
     }
   });
+
+  test("LG13 a page goes by an index, from the place on where the page before has ended", async () => {
+    const connection = connect(newFile());
+    await sqliteLedger(() => connection).migrate();
+    const texts: string[] = [];
+    const spy = {
+      exec: (sql: string) => connection.exec(sql),
+      prepare(sql: string) {
+        texts.push(sql);
+        return connection.prepare(sql);
+      },
+    };
+    const { entries } = sqliteLedger(() => spy);
+    const from = JSON.stringify(["1", "1"]);
+    await entries.page({ kind: "once", from, max: 5 });
+    await entries.page({ kind: "once", scope: "s", from, max: 5 });
+    await entries.page({ kind: "once", state: "failed", from, max: 5 });
+    await entries.page({ kind: "once", state: "running", from, max: 5 });
+    const plans = texts.map((sql) => {
+      const values = Array.from({ length: sql.split("?").length - 1 }, () => 1);
+      return JSON.stringify(connection.prepare(`EXPLAIN QUERY PLAN ${sql}`).all(...values));
+    });
+    expect(plans[0]).toContain("PRIMARY KEY (kind=? AND (scope,key)>(?,?))");
+    expect(plans[1]).toContain("PRIMARY KEY (kind=? AND scope=? AND key>?)");
+    expect(plans[2]).toContain("hapax_entries_failed (kind=? AND state=? AND made_at>?)");
+    expect(plans[3]).toContain("hapax_entries_open (kind=? AND state=? AND made_at>?)");
+    for (const plan of plans) expect(plan).not.toContain("USE TEMP B-TREE FOR ORDER BY");
+    await expect(entries.page({ kind: "once", from: "[1]", max: 5 })).rejects.toMatchObject({
+      code: "invalid_request",
+    });
+  });
 });
 
 describe("the contract of ledgers", () => {

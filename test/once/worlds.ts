@@ -190,6 +190,7 @@ function createProcess(
         },
         remove: (...args) => inside(({ entries }) => entries.remove(...args)),
         scan: (filter) => inside(({ entries }) => entries.scan(filter)),
+        page: (filter) => inside(({ entries }) => entries.page(filter)),
         nextDue: (kinds) => inside(({ entries }) => entries.nextDue(kinds)),
         sweep: (max) => inside(({ entries }) => entries.sweep(max)),
       },

@@ -23,20 +23,25 @@ import {
   leftOf,
   moveStatement,
   nextDueStatement,
+  pageOf,
+  pageStatement,
   placedOf,
   putStatement,
   removeStatement,
   scanStatement,
   type Statement,
   sweepStatement,
+  textOf,
   writtenOf,
 } from "./entry-statements.ts";
 import type {
   Entry,
   EntryFilter,
+  EntryPage,
   EntryWrite,
   Expected,
   Locked,
+  PageFilter,
   Place,
   PlacedEntry,
 } from "./ledger.ts";
@@ -49,6 +54,8 @@ type Written = ReturnType<typeof writtenOf>;
 
 /** A row has at most 2 MB. The rest is for the place, the fingerprint and what SQLite adds. */
 const DATA_BYTES_MAX = 2_000_000 - 8 * 1024;
+
+const utf8 = new TextEncoder();
 
 const ABSENT: Expected = { kind: "absent" };
 
@@ -158,6 +165,23 @@ export class ObjectEntries {
     return ordered.map((row) => placedOf(row, sqliteBytes));
   }
 
+  /** LG13: in the order of places, also those of one state: an index would be one more row for each write. */
+  page(filter: PageFilter): EntryPage {
+    const { kind, scope, state, from, max, isBare = false } = filter;
+    const sought = { kind, scope, from, max, isBare };
+    const found = new Map<string, Row>();
+    for (const { reads } of this.#all())
+      for (const row of this.#rows(pageStatement(reads, sought))) {
+        const id = JSON.stringify([row["scope"], row["key"]]);
+        const known = found.get(id);
+        if (known === undefined || integerOf(known["token"]) < integerOf(row["token"]))
+          found.set(id, row);
+      }
+    const rows = [...found.values()].toSorted(byPlace).slice(0, max + 1);
+    const { entries, next } = pageOf(rows, sought, sqliteBytes);
+    return { entries: entries.filter((one) => state === undefined || one.state === state), next };
+  }
+
   nextDue(kinds: readonly string[]): number | undefined {
     return leftOf(this.#rows(nextDueStatement(this.#open.reads, kinds))[0]?.["due"]);
   }
@@ -237,6 +261,22 @@ export class ObjectEntries {
   #rows({ text, values }: Statement): readonly Row[] {
     return this.#book.session.rows(text, ...values);
   }
+}
+
+/** As SQLite orders texts: by their bytes. */
+function byPlace(one: Row, other: Row): number {
+  return byBytes(one["scope"], other["scope"]) || byBytes(one["key"], other["key"]);
+}
+
+function byBytes(one: unknown, other: unknown): number {
+  const [ours, theirs] = [one, other].map((text) => utf8.encode(textOf(text)));
+  return ours === undefined || theirs === undefined ? 0 : compareBytes(ours, theirs);
+}
+
+function compareBytes(one: Uint8Array, other: Uint8Array): number {
+  const at = one.findIndex((byte, index) => byte !== other[index]);
+  if (at === -1) return one.length - other.length;
+  return (one[at] ?? 0) - (other[at] ?? -1);
 }
 
 function byAge(one: Row, other: Row): number {

@@ -132,6 +132,7 @@ function entriesOf(entries: ObjectEntries, reading: Run, writing: Run): Entries 
     put: (place, expected, write) => writing(() => entries.put(place, expected, write)),
     remove: (place, expected) => writing(() => entries.remove(place, expected)),
     scan: (filter) => reading(() => entries.scan(filter)),
+    page: (filter) => reading(() => entries.page(filter)),
     nextDue: (kinds) => reading(() => entries.nextDue(kinds)),
     sweep: (max) => writing(() => entries.sweep(max)),
   };

@@ -5,9 +5,19 @@
  * Texts are few and always the same, so that clients can keep them prepared: what varies is bound.
  */
 
+import { HapaxError } from "../../base/errors.ts";
 import { quotedText } from "../databases/quoting.ts";
 import type { EntryState } from "../rules/claim.ts";
-import type { Entry, EntryFilter, EntryWrite, Expected, Place, PlacedEntry } from "./ledger.ts";
+import type {
+  Entry,
+  EntryFilter,
+  EntryPage,
+  EntryWrite,
+  Expected,
+  PageFilter,
+  Place,
+  PlacedEntry,
+} from "./ledger.ts";
 
 /** What all clients take. */
 export type SqlValue = string | number | null | Uint8Array;
@@ -35,6 +45,9 @@ export interface Dialect {
   readonly now: string;
   /** As `now`, in a form that an index can be searched for. */
   readonly soughtNow: string;
+  /** `made_at` as text that has all of it, and such a text as a moment. */
+  readonly momentText: string;
+  readonly momentOf: (placeholder: string) => string;
   /** Milliseconds from one moment to another. */
   readonly between: (from: string, to: string) => string;
   /** `data` as columns: `bytes`, and `isempty` where a client cannot tell empty bytes from none. */
@@ -335,6 +348,69 @@ export function scanStatement(dialect: Dialect, filter: EntryFilter): Statement 
   ].join(" AND ");
   return draft.end(`SELECT kind, scope, key, ${columnsOf(dialect)} FROM ${dialect.entries}
   WHERE ${where} ORDER BY ${ORDERS[order]} LIMIT ${draft.bind(max)}`);
+}
+
+/**
+ * LG13: by the primary key, or by the index of a state, from the place on where the page before has ended. One entry more than the
+ * page has says that another one follows.
+ */
+export function pageStatement(dialect: Dialect, filter: PageFilter): Statement {
+  const draft = new Draft(dialect);
+  const { kind, scope, state, from, max, isBare } = filter;
+  const where = [`kind = ${draft.bind(kind)}`];
+  let order = "scope, key";
+  if (state !== undefined) {
+    where.push(`state = '${STATES[state]}'`);
+    order = ORDERS.made;
+    if (from !== undefined) {
+      const [made, token] = placeInPages(from);
+      // The first condition is for the index, which does not have the token.
+      where.push(
+        `made_at >= ${dialect.momentOf(draft.bind(made))}`,
+        `(made_at, token) > (${dialect.momentOf(draft.bind(made))}, CAST(${draft.bind(token)} AS BIGINT))`,
+      );
+    }
+  } else {
+    if (scope !== undefined) where.push(`scope = ${draft.bind(scope)}`);
+    if (from !== undefined) {
+      const [after, key] = placeInPages(from);
+      where.push(
+        scope === undefined
+          ? `(scope, key) > (${draft.bind(after)}, ${draft.bind(key)})`
+          : `key > ${draft.bind(key)}`,
+      );
+    }
+  }
+  const columns = columnsOf(isBare === true ? { ...dialect, data: "NULL AS bytes" } : dialect);
+  return draft.end(`SELECT kind, scope, key, ${columns}, ${dialect.momentText} AS made
+  FROM ${dialect.entries} WHERE ${where.join(" AND ")} ORDER BY ${order} LIMIT ${draft.bind(max + 1)}`);
+}
+
+/** The page of rows that `pageStatement` has found. */
+export function pageOf(
+  rows: readonly Row[],
+  { max, state }: PageFilter,
+  bytesOf: (value: unknown) => Uint8Array | undefined,
+): EntryPage {
+  const entries = rows.slice(0, max).map((row) => placedOf(row, bytesOf));
+  const last = rows[max - 1];
+  if (rows.length <= max || last === undefined) return { entries, next: undefined };
+  const { scope, key, made, token } = last;
+  const names = state === undefined ? [scope, key] : [made, token];
+  return { entries, next: JSON.stringify(names.map(String)) };
+}
+
+/** Parses the `next` of a page. Throws `invalid_request` if no page has given it. */
+export function placeInPages(from: string): readonly [string, string] {
+  try {
+    const parsed: unknown = JSON.parse(from);
+    const [one, other, ...more]: readonly unknown[] = Array.isArray(parsed) ? parsed : [];
+    if (typeof one === "string" && typeof other === "string" && more.length === 0)
+      return [one, other];
+  } catch {
+    // It is refused below.
+  }
+  throw new HapaxError("invalid_request", "no page has led here: pass the `next` of a page");
 }
 
 /** LG10: one search for each kind. Answers one row, whose `due` is null if there is none. */

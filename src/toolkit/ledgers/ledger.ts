@@ -18,6 +18,7 @@
  *   LG10 `scan` in the order `due` and `nextDue` cost as much as they answer, however many entries sleep;
  *   LG11 of the open transactions that lock an absent place, one has it, until its end. The others do not wait for it; where one
  *        transaction excludes all others, they wait for their turn instead;
+ *   LG13 `page` reads no more than its page, however many entries there are, and its pages lead to every entry that stays as it is;
  *   LG12 `recover` ends the leases that an earlier life of the one holder has left, and no lease of this life. Leases of the kind
  *        `lease` stay: others know their tokens. So do those of entries without a retention: their work must be asked for.
  */
@@ -121,6 +122,28 @@ export interface EntryFilter {
   readonly max: number;
 }
 
+/**
+ * What `page` looks for: all entries of a kind, those of one scope, or those in one state. `from` is the `next` of the page before.
+ */
+export type PageFilter = {
+  readonly kind: string;
+  readonly from?: string | undefined;
+  /** The most entries that are looked at. */
+  readonly max: number;
+  /** Leaves out `data`. */
+  readonly isBare?: boolean;
+} & (
+  | { readonly scope?: string | undefined; readonly state?: undefined }
+  | { readonly state: Exclude<EntryState, "done">; readonly scope?: undefined }
+);
+
+/** A page of entries. It may have none, and others may follow: what was looked at may not be what is sought. */
+export interface EntryPage {
+  readonly entries: readonly PlacedEntry[];
+  /** Where the next page begins, as text that only the ledger understands. Undefined: this was the last one. */
+  readonly next: string | undefined;
+}
+
 /** Reading and writing entries: each call alone, or all inside one transaction. */
 export interface Entries {
   /** Reads an entry. In a transaction it locks the entry until the end: no other transaction writes it meanwhile. */
@@ -140,6 +163,8 @@ export interface Entries {
   /** Deletes the entry if it is as expected. */
   remove(place: Place, expected: Expected): Promise<boolean>;
   scan(filter: EntryFilter): Promise<readonly PlacedEntry[]>;
+  /** Returns one page after the other, for people who look through all entries, in an order of the ledger's own. */
+  page(filter: PageFilter): Promise<EntryPage>;
   /**
    * Milliseconds until the first lease of a running entry of these kinds ends. Zero or less: one is over. Undefined: no
    * running entry of these kinds has a lease.

@@ -10,9 +10,11 @@ import type {
   Entries,
   Entry,
   EntryFilter,
+  EntryPage,
   EntryWrite,
   Expected,
   Ledger,
+  PageFilter,
   Place,
   PlacedEntry,
 } from "./ledger.ts";
@@ -203,6 +205,7 @@ function entriesOf(
         return true;
       }),
     scan: (filter) => alone(() => scan(kept.values(), filter, clock.nowMs())),
+    page: (filter) => alone(() => pageOf(kept, filter, clock.nowMs())),
     nextDue: (kinds) => alone(() => nextDue(kept.values(), kinds, clock.nowMs())),
     sweep: (max) =>
       alone((tx) => {
@@ -287,6 +290,32 @@ function scan(
     .toSorted((one, other) => rank(one) - rank(other))
     .slice(0, max)
     .map((one) => ({ ...entryOf(one, nowMs), place: one.place }));
+}
+
+/** LG13: of all entries it looks at the ids alone: a map has no order to begin in the middle of. */
+function pageOf(
+  kept: ReadonlyMap<string, Kept>,
+  { kind, scope, state, from, max, isBare }: PageFilter,
+  nowMs: number,
+): EntryPage {
+  // The least ids behind the last one, and one more, which says that another page follows.
+  const ids: string[] = [];
+  for (const [id, { place }] of kept) {
+    if (place.kind !== kind || (scope !== undefined && place.scope !== scope)) continue;
+    if (from !== undefined && id <= from) continue;
+    if (ids.length > max && id > (ids.at(-1) ?? "")) continue;
+    const at = ids.findIndex((one) => one > id);
+    ids.splice(at === -1 ? ids.length : at, 0, id);
+    if (ids.length > max + 1) ids.pop();
+  }
+  const found = ids.slice(0, max).flatMap((id) => kept.get(id) ?? []);
+  const entries = found
+    .filter((one) => state === undefined || one.state === state)
+    .map((one) => {
+      const { data, ...rest } = entryOf(one, nowMs);
+      return { ...rest, data: isBare === true ? undefined : data, place: one.place };
+    });
+  return { entries, next: ids.length > max ? ids[max - 1] : undefined };
 }
 
 function nextDue(all: Iterable<Kept>, kinds: readonly string[], nowMs: number): number | undefined {

@@ -29,6 +29,8 @@ import {
   leftOf,
   lockStatement,
   nextDueStatement,
+  pageOf,
+  pageStatement,
   placedOf,
   putStatement,
   redrawStatement,
@@ -67,6 +69,9 @@ export function dialectOf(schema: string | undefined, joined: Query | undefined)
     now: "clock_timestamp()",
     // A function that changes while the statement runs is no bound for an index: this is asked once.
     soughtNow: "(SELECT clock_timestamp())",
+    // In no way that an option of the session could change.
+    momentText: `to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US')`,
+    momentOf: (placeholder) => `(${placeholder}::text::timestamp AT TIME ZONE 'UTC')`,
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
     nextToken: `${prefix}hapax_next_token(${quotedText(`${prefix}hapax_tokens`)})`,
@@ -191,6 +196,9 @@ export function postgresEntries(
     },
     async scan(filter) {
       return (await all(scanStatement(dialect, filter))).map((row) => placedOf(row, bytesOf));
+    },
+    async page(filter) {
+      return pageOf(await all(pageStatement(dialect, filter)), filter, bytesOf);
     },
     async nextDue(kinds) {
       return leftOf((await all(nextDueStatement(dialect, kinds)))[0]?.["due"]);

@@ -67,12 +67,16 @@ END $$`;
 // LG10. Of running entries alone: what is done adds nothing to it.
 const DUE = `CREATE INDEX IF NOT EXISTS hapax_entries_due ON hapax_entries (kind, lease_until) WHERE state = 'running'`;
 
+// LG13. Of failed entries alone: sagas that are stuck are among them.
+const FAILED = `CREATE INDEX IF NOT EXISTS hapax_entries_failed ON hapax_entries (kind, state, made_at) WHERE state = 'failed'`;
+
 export const POSTGRES_PARTS: readonly MigrationPart[] = [
   {
     name: "entries",
     steps: [
       { id: "entries and tokens", sql: ENTRIES },
       { id: "what is due, and tokens that follow the clock", sql: [DUE, NEXT_TOKEN] },
+      { id: "what has failed", sql: [FAILED] },
     ],
   },
   { name: "outbox", steps: POSTGRES_OUTBOX_MIGRATIONS },

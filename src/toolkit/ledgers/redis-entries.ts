@@ -9,7 +9,7 @@ import type { Entries, Place } from "./ledger.ts";
 import { requirePlace } from "./places.ts";
 import { changeOf, expectationOf, readEntries, safeInteger } from "./redis-entry.ts";
 import { idOfPlace, LAYOUT_VERSION, type ShardKeys, shardKeys, shardOf } from "./redis-keys.ts";
-import { nextDueOf, scanShards, sweepShards } from "./redis-scan.ts";
+import { nextDueOf, pageShards, scanShards, sweepShards } from "./redis-scan.ts";
 import { PUT_KNOWN, PUT_NEW, REMOVE } from "./redis-scripts.ts";
 
 /** Where a ledger is. */
@@ -58,6 +58,7 @@ export function redisEntries(
       return Number(await session.run(REMOVE, keys, expectationOf(place, expected))) === 1;
     },
     scan: (filter) => scanShards(session, all, filter),
+    page: (filter) => pageShards(session, all, filter),
     nextDue: (kinds) => nextDueOf(session, all, kinds),
     sweep: (max) => sweepShards(session, all, max),
   };

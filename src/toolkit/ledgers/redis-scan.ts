@@ -4,7 +4,8 @@
  */
 
 import { type RedisSession, replyList, replyText } from "../databases/redis.ts";
-import type { Entry, EntryFilter, PlacedEntry } from "./ledger.ts";
+import { placeInPages } from "./entry-statements.ts";
+import type { Entry, EntryFilter, EntryPage, PageFilter, PlacedEntry } from "./ledger.ts";
 import { readEntries, safeInteger } from "./redis-entry.ts";
 import { placeOfId, type ShardKeys, STATES } from "./redis-keys.ts";
 import { PAGE, SWEEP } from "./redis-scripts.ts";
@@ -146,6 +147,47 @@ async function ranksOf(
     );
   }
   return ranked;
+}
+
+/**
+ * LG13: one sorted set after the other, each by the first tokens of its entries, which are all different in a shard. `from` is the
+ * number of a set, and the last token of the page before.
+ */
+export async function pageShards(
+  session: RedisSession,
+  all: readonly ShardKeys[],
+  { kind, scope, state, from, max, isBare }: PageFilter,
+): Promise<EntryPage> {
+  const states = state === undefined ? STATES : [state];
+  const sets = all.flatMap((keys) => states.map((one) => ({ keys, one })));
+  const [first, after] = from === undefined ? ["0", ""] : placeInPages(from);
+  let least = after === "" ? "-inf" : `(${safeInteger(after)}`;
+  for (let at = safeInteger(first); ; at += 1) {
+    const set = sets[at];
+    if (set === undefined) return { entries: [], next: undefined };
+    const { keys, one } = set;
+    const { ids, scores } = await page(session, [keys.state(one, kind)], least, "+inf", max);
+    least = "-inf";
+    if (ids.length === 0) continue;
+    const sought = ids.filter((id) => scope === undefined || placeOfId(id).scope === scope);
+    const read = await readEntries(session, keys, sought);
+    const entries = read.flatMap((entry, index) =>
+      // It may have changed since its id was looked up.
+      entry === undefined || (state !== undefined && entry.state !== state)
+        ? []
+        : {
+            ...entry,
+            data: isBare === true ? undefined : entry.data,
+            place: placeOfId(sought[index] ?? ""),
+          },
+    );
+    const isWhole = ids.length < max;
+    if (isWhole && at === sets.length - 1) return { entries, next: undefined };
+    return {
+      entries,
+      next: JSON.stringify(isWhole ? [`${at + 1}`, ""] : [`${at}`, `${scores.at(-1)}`]),
+    };
+  }
 }
 
 /** LG10: the first lease of each kind. */

@@ -11,6 +11,8 @@ export function sqliteDialect(entries: string, now = SQLITE_NOW): Dialect {
     after: (placeholder) => `(${now} + ${placeholder})`,
     now,
     soughtNow: now,
+    momentText: "CAST(made_at AS TEXT)",
+    momentOf: (placeholder) => `CAST(${placeholder} AS INTEGER)`,
     between: (from, to) => `(${to} - ${from})`,
     // libsql ends the process over a list of rows with bytes that are empty.
     data: "NULLIF(data, x'') AS bytes, data = x'' AS isempty",

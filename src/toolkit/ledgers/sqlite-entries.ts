@@ -21,6 +21,8 @@ import {
   findStatement,
   leftOf,
   nextDueStatement,
+  pageOf,
+  pageStatement,
   placedOf,
   putStatement,
   removeStatement,
@@ -88,6 +90,8 @@ export function sqliteEntries(
       }),
     scan: (filter) =>
       reading(() => all(scanStatement(DIALECT, filter)).map((row) => placedOf(row, sqliteBytes))),
+    page: (filter) =>
+      reading(() => pageOf(all(pageStatement(DIALECT, filter)), filter, sqliteBytes)),
     nextDue: (kinds) => reading(() => leftOf(all(nextDueStatement(DIALECT, kinds))[0]?.["due"])),
     // LG8: while another transaction writes there is nothing to gain from waiting; the next sweep finds it.
     sweep: async (max) => {

@@ -57,12 +57,18 @@ const DUE = [
   `CREATE INDEX IF NOT EXISTS hapax_entries_due ON hapax_entries (kind, lease_until) WHERE state = 'running'`,
 ];
 
+// LG13. Of failed entries alone: sagas that are stuck are among them.
+const FAILED = [
+  `CREATE INDEX IF NOT EXISTS hapax_entries_failed ON hapax_entries (kind, state, made_at) WHERE state = 'failed'`,
+];
+
 export const SQLITE_PARTS: readonly MigrationPart[] = [
   {
     name: "entries",
     steps: [
       { id: "entries and tokens", sql: ENTRIES },
       { id: "what is due", sql: DUE },
+      { id: "what has failed", sql: FAILED },
     ],
   },
   { name: "outbox", steps: SQLITE_OUTBOX_MIGRATIONS },
