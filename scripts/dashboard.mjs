@@ -1,5 +1,5 @@
 /**
- * Compiles src/dashboard into one script and one style, and writes them as a module of the package. Nothing is fetched, at the build
+ * Compiles each page of src/dashboard into one script and one style, and writes them as a module of the package. Nothing is fetched, at the build
  * or in the browser. `BUDGET` is what both may have together, gzipped.
  */
 
@@ -9,14 +9,24 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { root } from "./run.mjs";
 
-/** Bytes that the dashboard may take, as a browser loads it. */
+/** Bytes that a page may take, as a browser loads it. */
 export const DASHBOARD_BYTES_MAX = 120 * 1024;
 
-/** The script and the style, minified. */
-export async function bundleDashboard(base = root) {
+/** The pages, by the module of the package that has them. The console of a ledger is one of the same parts. */
+const PAGES = [
+  { entry: "main.tsx", module: ["streams", "dashboard-files.js"], name: "DASHBOARD_FILES" },
+  {
+    entry: join("console", "main.tsx"),
+    module: ["toolkit", "console", "files.js"],
+    name: "CONSOLE_FILES",
+  },
+];
+
+/** The script and the style of a page, minified. */
+export async function bundleDashboard(base = root, entry = "main.tsx") {
   const { build } = await import("esbuild");
   const { outputFiles } = await build({
-    entryPoints: { app: join(base, "src", "dashboard", "main.tsx") },
+    entryPoints: { app: join(base, "src", "dashboard", entry) },
     outdir: join(base, "unwritten"),
     write: false,
     bundle: true,
@@ -41,11 +51,13 @@ export async function bundleDashboard(base = root) {
   return { script, style, version, gzippedBytes };
 }
 
-/** Writes the module that the sources leave empty. An earlier commit, which benchmarks build, has none. */
+/** Writes the modules that the sources leave empty. An earlier commit, which benchmarks build, has fewer or none. */
 export async function writeDashboard(base, dist) {
-  const path = join(dist, "streams", "dashboard-files.js");
-  if (!existsSync(path)) return;
-  const { script, style, version } = await bundleDashboard(base);
-  const files = JSON.stringify({ script, style, version }, undefined, 2);
-  writeFileSync(path, `export const DASHBOARD_FILES = ${files};\n`);
+  for (const { entry, module, name } of PAGES) {
+    const path = join(dist, ...module);
+    if (!existsSync(path)) continue;
+    const { script, style, version } = await bundleDashboard(base, entry);
+    const files = JSON.stringify({ script, style, version }, undefined, 2);
+    writeFileSync(path, `export const ${name} = ${files};\n`);
+  }
 }

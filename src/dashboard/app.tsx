@@ -1,7 +1,8 @@
-/** The frame of all pages: where one can go, how the server is, and who looks. */
+/** All pages of the dashboard: how the server is, and who looks. */
 
 import type { ComponentType } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
+import { Frame } from "./frame.tsx";
 import { forgetLooks, type Health, health } from "./metrics.ts";
 import { DeadLettersPage } from "./pages/dead-letters.tsx";
 import { GroupsPage } from "./pages/groups.tsx";
@@ -12,10 +13,10 @@ import { StreamsPage } from "./pages/streams.tsx";
 import { SubscriptionsPage } from "./pages/subscriptions.tsx";
 import { TokensPage } from "./pages/tokens.tsx";
 import { Field, Pill } from "./parts.tsx";
-import { go, linkTo, place } from "./place.ts";
-import { identity, Refusal, token, keepToken } from "./server.ts";
+import { place } from "./place.ts";
+import { Refusal } from "./refusal.ts";
+import { identity, token, keepToken } from "./server.ts";
 import { useShared } from "./store.ts";
-import { theme, toggleTheme } from "./theme.ts";
 
 const PAGES: readonly (readonly [string, string, ComponentType<{ name: string | undefined }>])[] = [
   ["overview", "Overview", OverviewPage],
@@ -27,77 +28,43 @@ const PAGES: readonly (readonly [string, string, ComponentType<{ name: string | 
   ["tokens", "Tokens", TokensPage],
 ];
 
-const KEYS = "Keys: 1 to 7 open a page, / searches, t changes the colours.";
-
 export function App() {
   const { page, name } = useShared(place);
   const who = useShared(identity);
-  const main = useRef<HTMLElement>(null);
-  useKeys();
+  const isStream = page === "stream";
   const found = PAGES.find(([id]) => id === page);
-  const title = page === "stream" ? (name ?? "Stream") : (found?.[1] ?? "Overview");
-  useEffect(() => {
-    document.title = `${title} · Hapax`;
-    // A reader of the screen goes on with the new page.
-    main.current?.focus({ preventScroll: true });
-    scrollTo(0, 0);
-  }, [title]);
-  const Page = page === "stream" ? StreamPage : (found?.[2] ?? OverviewPage);
+  const title = isStream ? (name ?? "Stream") : (found?.[1] ?? "Overview");
+  const Page = isStream ? StreamPage : (found?.[2] ?? OverviewPage);
   return (
-    <>
-      <a
-        class="skip"
-        href="#main"
-        onClick={(event) => {
-          event.preventDefault();
-          main.current?.focus();
-        }}
-      >
-        To the content
-      </a>
-      <Sidebar page={page === "stream" ? "streams" : page} />
-      <main id="main" ref={main} tabIndex={-1}>
-        <h1>{page === "stream" ? "Stream" : title}</h1>
-        {who === "needed" ? <TokenForm /> : <Page key={`${page} ${name ?? ""}`} name={name} />}
-      </main>
-    </>
+    <Frame
+      leads={PAGES}
+      at={isStream ? "streams" : page}
+      heading={isStream ? "Stream" : title}
+      title={title}
+      brand="Hapax"
+      search="streams"
+      foot={<ServerState />}
+      more={<Forget />}
+    >
+      {who === "needed" ? <TokenForm /> : <Page key={`${page} ${name ?? ""}`} name={name} />}
+    </Frame>
   );
 }
 
-function Sidebar({ page }: { page: string }) {
-  const colours = useShared(theme);
-  const sent = useShared(token);
+/** Forgets who the person was. */
+function Forget() {
+  if (useShared(token) === "") return null;
   return (
-    <header class="side">
-      <a class="brand" href={linkTo("overview")}>
-        <span aria-hidden="true">ἅπαξ</span> Hapax
-      </a>
-      <nav aria-label="Pages">
-        {PAGES.map(([id, words], index) => (
-          <a key={id} href={linkTo(id)} aria-current={id === page ? "page" : undefined}>
-            {words} <kbd aria-hidden="true">{index + 1}</kbd>
-          </a>
-        ))}
-      </nav>
-      <div class="foot">
-        <ServerState />
-        <button type="button" class="quiet" onClick={toggleTheme} title={KEYS}>
-          {colours === "dark" ? "Light colours" : "Dark colours"}
-        </button>
-        {sent === "" ? null : (
-          <button
-            type="button"
-            class="quiet"
-            onClick={() => {
-              forgetLooks();
-              keepToken("");
-            }}
-          >
-            Forget the token
-          </button>
-        )}
-      </div>
-    </header>
+    <button
+      type="button"
+      class="quiet"
+      onClick={() => {
+        forgetLooks();
+        keepToken("");
+      }}
+    >
+      Forget the token
+    </button>
   );
 }
 
@@ -150,29 +117,4 @@ function TokenForm() {
       </p>
     </form>
   );
-}
-
-/** Single keys, where no text is being typed. */
-function useKeys(): void {
-  useEffect(() => {
-    const press = (event: KeyboardEvent): void => {
-      const { target, key, ctrlKey, metaKey, altKey } = event;
-      const isTyping =
-        target instanceof Element && target.closest("input, textarea, select, dialog") !== null;
-      if (isTyping || ctrlKey || metaKey || altKey) return;
-      const chosen = PAGES[Number(key) - 1];
-      if (chosen !== undefined) go(chosen[0]);
-      else if (key === "t") toggleTheme();
-      else if (key === "/") {
-        const search = document.querySelector<HTMLInputElement>("input[type=search]");
-        if (search === null) go("streams");
-        else search.focus();
-        event.preventDefault();
-      }
-    };
-    addEventListener("keydown", press);
-    return () => {
-      removeEventListener("keydown", press);
-    };
-  }, []);
 }

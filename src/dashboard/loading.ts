@@ -1,62 +1,14 @@
-/** What a page asks the server for, once or again and again. */
+/** What a page asks the server for, once or again and again, with the token that the person has typed in. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { type Loaded, useRepeated } from "./repeating.ts";
 import { token } from "./server.ts";
 import { useShared } from "./store.ts";
 
-export interface Loaded<T> {
-  readonly value: T | undefined;
-  readonly error: unknown;
-  /** Asks now. */
-  readonly reload: () => void;
-}
-
-/**
- * Calls `load` when the page opens, when one of `keys` changes, and every `everyMs`. The last value stays while a newer one is not
- * there, also over an outage.
- */
+/** As `useRepeated`: another token asks anew. */
 export function useLoaded<T>(
   load: (signal: AbortSignal) => Promise<T>,
   keys: readonly unknown[],
   everyMs?: number,
 ): Loaded<T> {
-  const sent = useShared(token);
-  const [state, setState] = useState<Omit<Loaded<T>, "reload">>({
-    value: undefined,
-    error: undefined,
-  });
-  const [round, setRound] = useState(0);
-  const latest = useRef(load);
-  latest.current = load;
-  useEffect(() => {
-    setState({ value: undefined, error: undefined });
-  }, [sent, ...keys]);
-  useEffect(() => {
-    const ending = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const again = async (): Promise<void> => {
-      try {
-        if (!document.hidden) {
-          const value = await latest.current(ending.signal);
-          if (!ending.signal.aborted) setState({ value, error: undefined });
-        }
-      } catch (error) {
-        if (!ending.signal.aborted) setState((old) => ({ ...old, error }));
-      }
-      if (everyMs !== undefined && !ending.signal.aborted) {
-        timer = setTimeout(() => void again(), everyMs);
-      }
-    };
-    void again();
-    return () => {
-      ending.abort();
-      clearTimeout(timer);
-    };
-  }, [sent, round, everyMs, ...keys]);
-  return {
-    ...state,
-    reload: () => {
-      setRound((count) => count + 1);
-    },
-  };
+  return useRepeated(load, [useShared(token), ...keys], everyMs);
 }

@@ -6,7 +6,8 @@ import {
   quantileMs,
   rateOfMetric,
 } from "../base/metrics-reading.ts";
-import { call, getJson, Refusal } from "./server.ts";
+import { Refusal } from "./refusal.ts";
+import { call, getJson } from "./server.ts";
 import { Shared } from "./store.ts";
 
 export interface Health {

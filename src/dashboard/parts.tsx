@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { Refusal } from "./server.ts";
+import { Refusal } from "./refusal.ts";
 
 type Tone = "good" | "bad" | "warn" | "calm";
 

@@ -7,7 +7,8 @@ import {
   STREAM_UP_TO_DATE,
 } from "../protocol/header-names.ts";
 import { recordsIn } from "./json-text.ts";
-import { call, Refusal } from "./server.ts";
+import { Refusal } from "./refusal.ts";
+import { call } from "./server.ts";
 import { bytesOf, offsetOf } from "./words.ts";
 
 /** A record of JSON, or the bytes of a page. */

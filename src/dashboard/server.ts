@@ -5,27 +5,13 @@
  *   - the token is in the header of requests and in sessionStorage, and never in a URL.
  */
 
+import { Refusal, refusalOf } from "./refusal.ts";
 import { Shared } from "./store.ts";
 
 /** Where the server begins: two folders above the script, `/_hapax/ui/app.js`. */
 export const BASE = new URL("../..", import.meta.url);
 
 const TOKEN_ITEM = "hapax-token";
-
-/** What the server answered in place of what was asked for. */
-export class Refusal extends Error {
-  /** 0: there was no answer. */
-  readonly status: number;
-  readonly code: string;
-  readonly help: string;
-
-  constructor(status: number, code: string, detail: string, help: string) {
-    super(detail);
-    this.status = status;
-    this.code = code;
-    this.help = help;
-  }
-}
 
 /** `needed`: the last answer was 401. */
 export type Identity = "unknown" | "needed" | "accepted";
@@ -91,24 +77,6 @@ export async function call(
   // An answer to an older token says nothing of the present one.
   if (response.status === 401 && !isQuiet && sent === token.value) identity.set("needed");
   throw await refusalOf(response);
-}
-
-async function refusalOf(response: Response): Promise<Refusal> {
-  const { status } = response;
-  const text = await response.text().catch(() => "");
-  let problem: Readonly<Record<string, unknown>> = {};
-  try {
-    const parsed: unknown = JSON.parse(text);
-    if (typeof parsed === "object" && parsed !== null) problem = { ...parsed };
-  } catch {
-    // A proxy answers in its own words.
-  }
-  const word = (name: string, otherwise: string): string => {
-    const value = problem[name];
-    return typeof value === "string" ? value : otherwise;
-  };
-  const detail = word("detail", `the answer is ${String(status)}`);
-  return new Refusal(status, word("code", String(status)), detail, word("help", ""));
 }
 
 export async function getJson<T>(

@@ -10,7 +10,8 @@ import {
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { Card, Choice, Field, Pill, Problem } from "../parts.tsx";
-import { call, getJson, Refusal } from "../server.ts";
+import { Refusal } from "../refusal.ts";
+import { call, getJson } from "../server.ts";
 import { formatTime } from "../words.ts";
 
 /** A form that asks one question, and its answer. */

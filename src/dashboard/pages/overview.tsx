@@ -4,7 +4,7 @@ import { Chart } from "../chart.tsx";
 import { sumOfMetric } from "../../base/metrics-reading.ts";
 import { health, history, look, lookRefusal } from "../metrics.ts";
 import { Card, Empty, Problem, Tile } from "../parts.tsx";
-import { Refusal } from "../server.ts";
+import { Refusal } from "../refusal.ts";
 import { useShared } from "../store.ts";
 import { countOf, formatBytes, formatCount, formatMs, formatRate } from "../words.ts";
 

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { hexLines, prettyJson } from "../json-text.ts";
 import { Card, Choice, Empty, Field, Pill, Problem } from "../parts.tsx";
 import { followPages, readPage, type ReadPage, type ShownRecord, type Source } from "../reading.ts";
-import type { Refusal } from "../server.ts";
+import type { Refusal } from "../refusal.ts";
 import { bytesOf, formatBytes, offsetOf } from "../words.ts";
 import type { Described } from "./stream.tsx";
 
