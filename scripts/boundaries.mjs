@@ -244,6 +244,20 @@ export const FLOOR_PLAN = [
     ],
   },
   {
+    at: "src/toolkit/console",
+    is: "a page over the user's own database",
+    may: [
+      "src/base",
+      "src/toolkit/rules",
+      "src/toolkit/outbox",
+      "src/toolkit/outbox/log.ts",
+      "src/toolkit/saga",
+      "src/toolkit/ledgers/ledger.ts",
+      "src/toolkit/meters/meter.ts",
+      "node:http",
+    ],
+  },
+  {
     at: "src/toolkit/durable-object",
     is: "exactly once in a Durable Object",
     may: [
@@ -265,6 +279,11 @@ export const FLOOR_PLAN = [
     at: "src/dashboard",
     is: "the page for people, compiled into one file",
     may: ["src/base", "src/protocol/header-names.ts", "src/client", "preact", "uplot"],
+  },
+  {
+    at: "src/dashboard/console",
+    is: "the page of the console, compiled into one file",
+    may: ["src/dashboard", "src/toolkit/console/views.ts", "preact"],
   },
   {
     at: "src/streams/dashboard-files.ts",

@@ -323,7 +323,11 @@ function exportTargets(tree) {
 function reachableSources(tree) {
   const queue = entryPoints(tree).flatMap(({ source }) => sourcesOf(tree, source));
   // The build compiles it into a module of the server.
-  queue.push(...["src/dashboard/main.tsx"].filter((path) => tree.has(path)));
+  queue.push(
+    ...["src/dashboard/main.tsx", "src/dashboard/console/main.tsx"].filter((path) =>
+      tree.has(path),
+    ),
+  );
   const reached = new Set(queue);
   for (const path of queue) {
     const specifiers = tree

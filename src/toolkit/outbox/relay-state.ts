@@ -14,7 +14,8 @@ import type { Random } from "../../base/random.ts";
 /** The name of a relay that is given none. */
 export const DEFAULT_RELAY = "relay";
 const KIND = "relay";
-const SCOPE = "outbox";
+/** The scope of the entries of relays. */
+export const RELAY_SCOPE = "outbox";
 const IDENTITY: Place = { kind: KIND, scope: "identity", key: "id" };
 const IDENTIFIED = {
   state: "done",
@@ -33,7 +34,7 @@ const decoder = new TextDecoder();
 
 /** Where the entry of a relay is. */
 export function relayPlace(name: string): Place {
-  return { kind: KIND, scope: SCOPE, key: name };
+  return { kind: KIND, scope: RELAY_SCOPE, key: name };
 }
 
 export function isRelayName(name: string): boolean {
@@ -69,7 +70,7 @@ export async function relayPositions<Tx>(
   { entries }: Ledger<Tx>,
   max: number,
 ): Promise<readonly string[] | undefined> {
-  const found = await entries.scan({ kind: KIND, scope: SCOPE, max });
+  const found = await entries.scan({ kind: KIND, scope: RELAY_SCOPE, max });
   const positions = found.map(({ data }) => parseState(data).position);
   const known = positions.filter((position) => position !== undefined);
   return known.length === positions.length && found.length < max ? known : undefined;
