@@ -8,4 +8,4 @@ export interface DashboardBundle {
 
 export const DASHBOARD_BYTES_MAX: number;
 
-export function bundleDashboard(base?: string): Promise<DashboardBundle>;
+export function bundleDashboard(base?: string, entry?: string): Promise<DashboardBundle>;

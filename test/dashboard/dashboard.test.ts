@@ -1,13 +1,14 @@
 // PROTOCOL.md §12.13: the dashboard in a real browser, against a real server under load. Pictures go to artefacts/dashboard.
-import axe from "axe-core";
 import { type Browser, chromium } from "playwright-core";
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
 import { bundleDashboard, DASHBOARD_BYTES_MAX } from "../../scripts/dashboard.mjs";
 import { findChromium } from "../client/browser-kit.ts";
 import { requirePart } from "../client/runtimes-kit.ts";
 import {
+  barriers,
   hapax,
   JSON_TYPE,
+  leave,
   type RunningServer,
   send,
   startLoad,
@@ -62,24 +63,6 @@ afterAll(async () => {
 function look(url = `${server.url}/`, options: Parameters<typeof visit>[2] = {}): Promise<Visit> {
   if (browser === undefined) throw new Error(REASON);
   return visit(browser, url, options);
-}
-
-/** What axe finds serious or critical on the page. */
-async function barriers({ page }: Visit): Promise<readonly string[]> {
-  await page.evaluate(axe.source);
-  const { violations } = (await page.evaluate(
-    "axe.run(document, { resultTypes: ['violations'] })",
-  )) as {
-    violations: readonly { id: string; impact: string; nodes: readonly { html: string }[] }[];
-  };
-  return violations
-    .filter(({ impact }) => impact === "serious" || impact === "critical")
-    .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
-}
-
-async function leave({ page, troubles }: Visit): Promise<void> {
-  expect(troubles).toEqual([]);
-  await page.context().close();
 }
 
 test("the dashboard has at most 120 KB, gzipped", async () => {

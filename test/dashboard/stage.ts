@@ -7,7 +7,9 @@ import { createServer, request as forward } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import axe from "axe-core";
 import type { Browser, Page } from "playwright-core";
+import { expect } from "vitest";
 import { root } from "../kits/documents.ts";
 
 const BIN = join(root, "dist", "bin.js");
@@ -203,4 +205,22 @@ export async function visit(
       });
     },
   };
+}
+
+/** What axe finds serious or critical on the page. */
+export async function barriers({ page }: Visit): Promise<readonly string[]> {
+  await page.evaluate(axe.source);
+  const { violations } = (await page.evaluate(
+    "axe.run(document, { resultTypes: ['violations'] })",
+  )) as {
+    violations: readonly { id: string; impact: string; nodes: readonly { html: string }[] }[];
+  };
+  return violations
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
+}
+
+export async function leave({ page, troubles }: Visit): Promise<void> {
+  expect(troubles).toEqual([]);
+  await page.context().close();
 }

@@ -35,23 +35,25 @@ export function OverviewPage() {
 
 function Shown({ value }: { value: OverviewView }) {
   const { kinds, relays, countMax, hasOutbox } = value;
-  const sum = (of: (one: KindCount) => number): number =>
-    kinds.reduce((total, one) => total + of(one), 0);
+  const sum = (of: (one: KindCount) => number): string => {
+    const total = kinds.reduce((count, one) => count + of(one), 0);
+    return `${formatCount(total)}${kinds.some((one) => of(one) >= countMax) ? "+" : ""}`;
+  };
   const saga = kinds.find(({ kind }) => kind === "saga");
-  const overdue = sum(({ overdue: count }) => count);
+  const hasOverdue = kinds.some(({ overdue }) => overdue > 0);
   const lagMs = Math.max(0, ...relays.map((one) => one.lagMs));
   const dead = relays.reduce((total, one) => total + one.dead, 0);
   const count = (many: number): string => countedUpTo(many, countMax);
   return (
     <>
       <div class="tiles">
-        <Tile isMain label="Running" value={formatCount(sum(({ running }) => running))} />
+        <Tile isMain label="Running" value={sum(({ running }) => running)} />
         <Tile
           isMain
           label="Lease over"
-          value={formatCount(overdue)}
+          value={sum(({ overdue }) => overdue)}
           note="no process works on it"
-          tone={overdue > 0 ? "warn" : "good"}
+          tone={hasOverdue ? "warn" : "good"}
         />
         <Tile
           isMain
