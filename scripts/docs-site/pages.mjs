@@ -48,6 +48,7 @@ const GROUPS = [
       "docs/guides/durable-objects.md",
       "docs/guides/object-storage.md",
       "docs/guides/check-your-system.md",
+      "docs/guides/console.md",
       "docs/guides/toolkit-metrics.md",
     ],
   },

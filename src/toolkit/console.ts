@@ -3,11 +3,5 @@
  * its dead events. You mount it under a path of your own app, on every runtime with `Request` and `Response`.
  */
 
-export type {
-  ConsoleAct,
-  ConsoleDeed,
-  ConsoleOptions,
-  ConsoleVisitor,
-  LedgerConsole,
-} from "./console/contract.ts";
+export type { ConsoleOptions, ConsoleVisitor, LedgerConsole } from "./console/contract.ts";
 export { createConsole } from "./console/handler.ts";

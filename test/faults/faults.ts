@@ -19,6 +19,7 @@ import { clientTokenFaults } from "./client-tokens.ts";
 import { clientWriteFaults } from "./client-writes.ts";
 import { ecosystemFaults } from "./ecosystem.ts";
 import { errorFaults } from "./errors.ts";
+import { consoleFaults } from "./console.ts";
 import { dashboardFaults } from "./dashboard.ts";
 import { directoryFaults } from "./directories.ts";
 import { doorFaults } from "./doors.ts";
@@ -84,6 +85,7 @@ export const faults: readonly Fault[] = [
   ...sagaFaults,
   ...sessionFaults,
   ...journalFaults,
+  ...consoleFaults,
   ...dashboardFaults,
   ...directoryFaults,
   ...doorFaults,
