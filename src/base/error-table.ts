@@ -287,11 +287,23 @@ export const ERRORS = {
     title: "The stream has never reached this offset",
     help: "The stream was created anew since the offset was handed out: read it from the start.",
   },
+  offset_trimmed: {
+    status: 410,
+    retry: "never",
+    title: "The data at this offset was trimmed",
+    help: "Go on at Stream-Earliest-Offset, and treat what was before it as lost to this reader.",
+  },
   position_lost: {
     status: 410,
     retry: "never",
     title: "The position of a relay is not in this database any more",
     help: "Compare what was published with the business data, then do what the message says.",
+  },
+  data_needed: {
+    status: 409,
+    retry: "never",
+    title: "A group, a subscription or a fork still needs the data",
+    help: "Trim less, wait until it was read, or send needed=drop.",
   },
   tail_moved: {
     status: 412,

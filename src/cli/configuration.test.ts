@@ -252,6 +252,8 @@ const EXAMPLES: Readonly<
   keyWindowSeconds: { good: [1, 31_622_400], bad: [0, 31_622_401] },
   keyMax: { good: [1, 10_000_000], bad: [0, 10_000_001] },
   keyOverflow: { good: ["evict", "reject"], bad: ["drop", 1] },
+  retentionSeconds: { good: [0, 86_400], bad: [-1, "1"] },
+  retentionBytes: { good: [0, 2 ** 40], bad: [-1, 0.5] },
   publicUrl: {
     good: ["https://a.example", "HTTP://a.example:81/below/"],
     bad: ["ftp://a", "a.example", "https://a.example?b", "http:a.example", 1],
@@ -360,6 +362,8 @@ test("the table says of each option what the server does with it at a reload", (
     keyWindowSeconds: 1,
     keyMax: 1,
     keyOverflow: "reject",
+    retentionSeconds: 86_400,
+    retentionBytes: 1_000_000,
     publicUrl: "https://a.example",
     corsOrigins: "*",
     insecurePublic: true,

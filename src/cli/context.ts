@@ -49,6 +49,8 @@ export interface ServeOptions {
   readonly keyWindowSeconds: number;
   readonly keyMax: number;
   readonly keyOverflow: "evict" | "reject";
+  readonly retentionSeconds: number;
+  readonly retentionBytes: number;
   readonly publicUrl?: string;
   /** Undefined: in clear text. */
   readonly tls?: {

@@ -11,12 +11,14 @@ import {
 import type { CreateDecision } from "../streams/core/create.ts";
 import type { KeyOverflow, KeyPolicy } from "../streams/core/keys.ts";
 import { type ExpiryRule, NEVER_EXPIRES } from "../streams/core/stream.ts";
+import type { RetentionRule } from "../streams/core/trim.ts";
 import type { StreamName } from "../streams/core/types.ts";
 import { LIMITS } from "./limits.ts";
 import { parseRecords } from "./append.ts";
 import { tailHeaders } from "./append-refusal.ts";
 import { HEADER, type HeaderGetter, SENT } from "./headers.ts";
 import { invalid, type Refusal } from "./refusal.ts";
+import { parseRetention, retentionHeaders } from "./retention.ts";
 import {
   formatOffset,
   normaliseContentType,
@@ -39,6 +41,7 @@ export function parseCreateHead(name: StreamName, header: HeaderGetter): CreateH
     isClosed: parseTrue(header(SENT.closed)),
     fork: parseFork(header),
     keys: parseKeyPolicy(header),
+    retention: parseRule(header(SENT.retention)),
     isNew: parseIsNew(header),
   };
 }
@@ -125,6 +128,11 @@ function parseKeyPolicy(header: HeaderGetter): KeyPolicy | undefined {
   };
 }
 
+function parseRule(text: string | undefined): RetentionRule | undefined {
+  const rule = text === undefined ? undefined : parseRetention(text);
+  return rule === "none" ? undefined : rule;
+}
+
 function parseBounded(name: string, text: string | undefined, max: number): number | undefined {
   if (text === undefined) return undefined;
   const value = parseCount(text);
@@ -169,6 +177,7 @@ export function encodeCreate(outcome: CreateDecision, location: string): CreateA
     case "created": {
       const headers: Record<string, string> = {
         ...keyHeaders(outcome.keys),
+        ...retentionHeaders(outcome.retention),
         [HEADER.location]: location,
         [HEADER.contentType]: outcome.contentType,
         [HEADER.nextOffset]: formatOffset(outcome.tail),
@@ -180,6 +189,7 @@ export function encodeCreate(outcome: CreateDecision, location: string): CreateA
       const { contentType, tail, isClosed } = outcome;
       const headers: Record<string, string> = {
         ...keyHeaders(outcome.keys),
+        ...retentionHeaders(outcome.retention),
         [HEADER.contentType]: contentType,
         [HEADER.nextOffset]: formatOffset(tail),
       };

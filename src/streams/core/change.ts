@@ -11,6 +11,7 @@ import type { KeyPolicy, StoredKey } from "./keys.ts";
 import type { ProducerMark } from "./producer.ts";
 import type { ExpiryRule, Fork } from "./stream.ts";
 import type { SubscriptionChange } from "./subscription.ts";
+import type { RetentionRule } from "./trim.ts";
 import type { Offset, ProducerId, RunId, StreamId, StreamName, TimeMs } from "./types.ts";
 
 export interface StreamCreated {
@@ -76,12 +77,20 @@ export interface KeysEvicted {
   readonly evictTo: number;
 }
 
-/** The stream no longer needs the data before this offset. The server trims only streams that it keeps for itself. */
+/** The data before this offset is gone. No offset changes. */
 export interface StreamTrimmed {
   readonly kind: "trimmed";
   readonly atMs: TimeMs;
   readonly stream: StreamId;
   readonly to: Offset;
+}
+
+/** The stream keeps its data by this rule from now on. Undefined: it keeps everything. */
+export interface RetentionSet {
+  readonly kind: "retention_set";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+  readonly rule: RetentionRule | undefined;
 }
 
 /** A key that signs webhooks and tokens. What makes it again is part of the world, so a restart keeps it. */
@@ -102,6 +111,7 @@ export type Change =
   | ProducerReset
   | KeysEvicted
   | StreamTrimmed
+  | RetentionSet
   | SigningKeyAdded
   | SubscriptionChange
   | GroupChange;

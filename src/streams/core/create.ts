@@ -8,7 +8,7 @@
  *   - a request that wants a free path never finds a stream there, for any configuration.
  */
 
-import type { StreamAppended, StreamCreated } from "./change.ts";
+import type { RetentionSet, StreamAppended, StreamCreated } from "./change.ts";
 import type { KeyPolicy } from "./keys.ts";
 import {
   type ExpiryRule,
@@ -18,6 +18,7 @@ import {
   NEVER_EXPIRES,
   type StreamState,
 } from "./stream.ts";
+import { isSameRule, type RetentionRule } from "./trim.ts";
 import {
   type Offset,
   OFFSET_ZERO,
@@ -58,6 +59,9 @@ export interface CreateCommand {
   readonly data: Uint8Array;
   readonly fork: ForkCommand | undefined;
   readonly keys: KeyPolicy | undefined;
+  /** What the stream keeps. A request that says nothing gets the default, and is not compared with a stream that is there. */
+  readonly retention?: RetentionRule | undefined;
+  readonly retentionDefault?: RetentionRule | undefined;
   /** Create only if the path is free. */
   readonly isNew: boolean;
 }
@@ -90,11 +94,12 @@ export type CreateRefusal =
 export type CreateDecision =
   | {
       readonly kind: "created";
-      readonly changes: readonly [StreamCreated] | readonly [StreamCreated, StreamAppended];
+      readonly changes: readonly [StreamCreated, ...(RetentionSet | StreamAppended)[]];
       readonly contentType: string;
       readonly tail: Offset;
       readonly isClosed: boolean;
       readonly keys: KeyPolicy | undefined;
+      readonly retention?: RetentionRule | undefined;
     }
   | {
       readonly kind: "exists";
@@ -102,6 +107,7 @@ export type CreateDecision =
       readonly tail: Offset;
       readonly isClosed: boolean;
       readonly keys: KeyPolicy | undefined;
+      readonly retention?: RetentionRule | undefined;
     }
   | CreateRefusal;
 
@@ -135,11 +141,12 @@ export function decideCreate(
     fork,
     keys: command.keys,
   };
-  const { data, isClosed, keys } = command;
+  const { data, isClosed, keys, retention = command.retentionDefault } = command;
   const tail = ((fork?.at ?? OFFSET_ZERO) + data.length) as Offset;
-  if (data.length === 0 && !isClosed) {
-    return { kind: "created", changes: [created], contentType, tail, isClosed, keys };
-  }
+  const rules: readonly RetentionSet[] =
+    retention === undefined ? [] : [{ kind: "retention_set", atMs, stream: id, rule: retention }];
+  const made = { kind: "created", contentType, tail, isClosed, keys, retention } as const;
+  if (data.length === 0 && !isClosed) return { ...made, changes: [created, ...rules] };
   const appended: StreamAppended = {
     kind: "appended",
     atMs,
@@ -150,7 +157,7 @@ export function decideCreate(
     streamSeq: undefined,
     key: undefined,
   };
-  return { kind: "created", changes: [created, appended], contentType, tail, isClosed, keys };
+  return { ...made, changes: [created, ...rules, appended] };
 }
 
 function decideExisting(existing: StreamState, command: CreateCommand): CreateDecision {
@@ -159,7 +166,9 @@ function decideExisting(existing: StreamState, command: CreateCommand): CreateDe
   if (command.isNew) return { kind: "present", tail, isClosed };
   const difference = findDifference(existing, command);
   if (difference !== undefined) return { kind: "conflict", reason: difference };
-  return { kind: "exists", contentType, tail, isClosed, keys: existing.keys?.policy };
+  const { keys, retained } = existing;
+  const retention = retained?.rule;
+  return { kind: "exists", contentType, tail, isClosed, keys: keys?.policy, retention };
 }
 
 function findDifference(existing: StreamState, command: CreateCommand): string | undefined {
@@ -175,6 +184,10 @@ function findDifference(existing: StreamState, command: CreateCommand): string |
   if (command.keys !== undefined) {
     const difference = findKeyDifference(existing.keys?.policy, command.keys);
     if (difference !== undefined) return difference;
+  }
+  const { retention } = command;
+  if (retention !== undefined && !isSameRule(existing.retained?.rule, retention)) {
+    return "Stream-Retention";
   }
   if (fork === undefined || command.fork === undefined) return undefined;
   const { anchor, subOffset } = command.fork;
@@ -242,7 +255,11 @@ export function decideForkPoint(
   anchor: Offset,
   subOffset: number,
   append: AnchoredAppend,
+  earliest = OFFSET_ZERO,
 ): ForkPoint {
+  if (anchor < earliest) {
+    return { kind: "invalid_fork", reason: "the data at the offset was trimmed" };
+  }
   if (anchor > source.tail)
     return { kind: "invalid_fork", reason: "the offset is beyond the tail" };
   if (append.start !== undefined && append.start !== anchor) {

@@ -29,7 +29,8 @@ import type {
 } from "./group-state.ts";
 import { decideNumber } from "./numbers.ts";
 import { type IsBoundary, isSystemStream, type StreamState, type StreamsByName } from "./stream.ts";
-import { OFFSET_ZERO, type Offset, type StreamName, type TimeMs } from "./types.ts";
+import { ownEarliest } from "./trim.ts";
+import type { Offset, StreamName, TimeMs } from "./types.ts";
 
 /** Most streams that one claim gives, and that it asks back. The rest follows with the next claims. */
 export const GRANTED_MAX = 2000;
@@ -105,7 +106,7 @@ function offsetAt(
   state: StreamState,
   isBoundary: IsBoundary,
 ): Offset | PositionRefusal {
-  if (start.kind === "beginning") return OFFSET_ZERO;
+  if (start.kind === "beginning") return ownEarliest(state);
   if (start.kind === "tail") return state.tail;
   if (start.offset > state.tail) return { kind: "beyond_tail", stream: state.name };
   if (!isBoundary(state, start.offset)) return { kind: "inside_record", stream: state.name };

@@ -95,6 +95,7 @@ export class Restoration {
       keys:
         image.keyPolicy === undefined ? undefined : { policy: image.keyPolicy, window: undefined },
       accessedAtMs: image.accessedAtMs,
+      retained: image.retained,
     };
     const world = this.#world;
     world.byId.set(state.id, state);

@@ -9,6 +9,7 @@
 import { mediaType } from "../../base/media-type.ts";
 import type { StreamKeys } from "./keys.ts";
 import type { ProducerState } from "./producer.ts";
+import type { Retained } from "./trim.ts";
 import type { Offset, ProducerId, RunId, StreamId, StreamName, TimeMs } from "./types.ts";
 
 /** How a stream ends by itself: after a time without reads and writes, at a time, or never. */
@@ -53,6 +54,8 @@ export interface StreamState {
   readonly keys: StreamKeys | undefined;
   /** The last read or write, for a sliding expiry. */
   readonly accessedAtMs: TimeMs;
+  /** What was trimmed, and the rule of that. Undefined: nothing was, and there is none. */
+  readonly retained: Retained | undefined;
 }
 
 /** All streams of a world, by their names. */

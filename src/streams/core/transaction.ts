@@ -27,6 +27,7 @@ import type {
   Operation,
   UnfitReason,
 } from "./transaction-state.ts";
+import type { RetentionRule } from "./trim.ts";
 import type { Offset, RunId, StreamId, StreamName } from "./types.ts";
 import type { World } from "./world.ts";
 
@@ -66,6 +67,8 @@ interface Preview {
 
 export interface TransactionScene extends Scene {
   readonly run: RunId;
+  /** Of streams whose creation says nothing of it. */
+  readonly retentionDefault?: RetentionRule | undefined;
 }
 
 export function decideOperations(
@@ -181,8 +184,9 @@ class Decider {
     const existing = this.#world.streams.get(name);
     if (preview !== undefined && existing === undefined) return this.#createAgain(command, preview);
     const id = this.#nextId as StreamId;
-    const { run, atMs } = this.#scene;
-    const decision = decideCreate(existing, undefined, command, id, run, atMs);
+    const { run, atMs, retentionDefault } = this.#scene;
+    const asked = { ...command, retentionDefault };
+    const decision = decideCreate(existing, undefined, asked, id, run, atMs);
     if (decision.kind === "exists") return { kind: "stream", changes: [], name };
     if (decision.kind === "in_use") return { kind: "stream_gone", stream: name };
     if (decision.kind === "conflict") return { kind: "create_conflict", reason: decision.reason };

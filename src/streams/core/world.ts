@@ -24,10 +24,12 @@ import {
   createSubscriptionBook,
   type SubscriptionBook,
 } from "./subscription.ts";
+import { applyRule, applyTrim, earliestOf, markTail } from "./trim.ts";
 import { assert } from "../../base/assert.ts";
 import {
   advance,
   OFFSET_ZERO,
+  type Offset,
   type ProducerId,
   type StreamId,
   type StreamName,
@@ -113,7 +115,11 @@ export function applyChange(readonlyWorld: World, change: Change): void {
       streamOf(world, change.stream).keys?.window?.evictTo(change.evictTo);
       return;
     case "trimmed":
-      return; // The store drops the data; the stream continues at its tail.
+      applyTrim(streamOf(world, change.stream), change);
+      return;
+    case "retention_set":
+      applyRule(streamOf(world, change.stream), change);
+      return;
     case "signing_key_added":
       world.signingKeys.push(change.key);
       return;
@@ -164,17 +170,27 @@ function applyCreated(world: MutableWorld, change: StreamCreated): void {
     producers: undefined,
     keys: change.keys === undefined ? undefined : { policy: change.keys, window: undefined },
     accessedAtMs: atMs,
+    retained: undefined,
   };
   world.streams.set(name, state);
   world.names.add(name);
   world.byId.set(id, state);
   if (id >= world.nextId) world.nextId = (id + 1) as StreamId;
-  if (fork !== undefined) streamOf(world, fork.source).forkCount += 1;
+  if (fork === undefined) return;
+  const source = streamOf(world, fork.source);
+  source.forkCount += 1;
+  // The fork begins where its source can be read.
+  const earliest = Math.min(fork.at, earliestOf(world, source)) as Offset;
+  if (earliest === OFFSET_ZERO) return;
+  state.retained = { earliest, rule: undefined, marks: [], lastAtMs: atMs };
 }
 
 function applyAppended(stream: MutableStream, change: StreamAppended): void {
   const { producer, streamSeq, key, atMs } = change;
   assert(!stream.isClosed, `A2 an append follows a close: id=${stream.id}`);
+  if (stream.retained !== undefined && change.data.length > 0) {
+    markTail(stream, stream.retained, atMs);
+  }
   stream.tail = advance(stream.tail, change.data.length);
   if (change.closes) stream.isClosed = true;
   if (streamSeq !== undefined) stream.lastStreamSeq = streamSeq;

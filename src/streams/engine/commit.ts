@@ -14,6 +14,7 @@
 
 import type { Change } from "../core/change.ts";
 import type { StreamState } from "../core/stream.ts";
+import { ownEarliest } from "../core/trim.ts";
 import { assert } from "../../base/assert.ts";
 import { advance, type Offset, type StreamId, type StreamName } from "../core/types.ts";
 import { applyChange, type World } from "../core/world.ts";
@@ -49,6 +50,8 @@ export class CommitBatch {
   readonly changes: Change[] = [];
   readonly advances = new Map<StreamId, StreamAdvance>();
   readonly names = new Set<StreamName>();
+  /** What the batch trims, and how far. */
+  readonly trims = new Map<StreamId, Offset>();
   readonly done: Promise<void>;
   readonly resolve: () => void;
   readonly reject: (reason: unknown) => void;
@@ -87,6 +90,8 @@ export class GroupCommit {
   readonly #holdings: Holdings | undefined;
   readonly #onStopped: (error: HapaxError) => void;
   readonly #flights = new Map<StreamId, PendingStream>();
+  /** Streams whose trim is not durable yet. */
+  readonly #trims = new Map<StreamId, { earliest: Offset; batch: CommitBatch }>();
   /** Streams that a batch creates or removes, by name, until that batch is durable. */
   readonly #lifecycles = new Map<StreamName, CommitBatch>();
   /** Batches that fill, oldest first. There is more than one only when the first is full. */
@@ -192,6 +197,11 @@ export class GroupCommit {
     return this.#lifecycles.size === 0 ? undefined : this.#lifecycles.get(name);
   }
 
+  /** How far a stream itself is trimmed for certain. Before that its data may still be read. */
+  durableEarliest(state: StreamState): Offset {
+    return this.#trims.get(state.id)?.earliest ?? ownEarliest(state);
+  }
+
   durableTail(state: StreamState): Offset {
     return this.#flights.get(state.id)?.tail ?? state.tail;
   }
@@ -214,6 +224,15 @@ export class GroupCommit {
         if (change.data.length > 0) entry.appends.push(change.data);
         entry.tail = advance(entry.tail, change.data.length);
         entry.isClosed ||= change.closes;
+        return;
+      }
+      case "trimmed": {
+        const state = this.#world.byId.get(change.stream);
+        if (state === undefined) return;
+        const trim = this.#trims.get(state.id);
+        if (trim === undefined) this.#trims.set(state.id, { earliest: ownEarliest(state), batch });
+        else trim.batch = batch;
+        batch.trims.set(state.id, change.to);
         return;
       }
       case "producer_reset": {
@@ -287,6 +306,11 @@ export class GroupCommit {
         flight.tail = entry.tail;
         flight.isClosed = entry.isClosed;
       }
+    }
+    for (const [stream, to] of batch.trims) {
+      const trim = this.#trims.get(stream);
+      if (trim?.batch === batch) this.#trims.delete(stream);
+      else if (trim !== undefined) trim.earliest = to;
     }
     for (const name of batch.names) {
       if (this.#lifecycles.get(name) === batch) this.#lifecycles.delete(name);

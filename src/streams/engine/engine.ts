@@ -14,6 +14,7 @@ import type { Change } from "../core/change.ts";
 import type { CreateCommand, CreateDecision } from "../core/create.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import type { StreamState } from "../core/stream.ts";
+import type { RetentionRule } from "../core/trim.ts";
 import { isForgottenLog } from "../core/transaction-state.ts";
 import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
@@ -33,7 +34,7 @@ import type { StreamPage } from "./listing.ts";
 import { EngineMeter } from "./meter.ts";
 import type { AppendObserver } from "./observer.ts";
 import type { AppendOutcome, DeleteOutcome, Found, Gone, Look, Missing } from "./outcomes.ts";
-import type { ReadPage } from "./outcomes.ts";
+import type { ReadPage, TrimOutcome } from "./outcomes.ts";
 import type { Patient } from "./patience.ts";
 import { Reader } from "./reader.ts";
 import { Room } from "./room.ts";
@@ -42,6 +43,7 @@ import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
 import { type TailListener, Tails } from "./tails.ts";
 import { Transactions } from "./transactions.ts";
 import { Slices } from "./turn-budget.ts";
+import { type Cut, type RetentionOutcome, Trims } from "./trims.ts";
 import { Writer } from "./writer.ts";
 
 export interface EngineParts {
@@ -57,6 +59,8 @@ export interface EngineParts {
   readonly defer?: Defer;
   /** For streams that say nothing of their keys. */
   readonly keyDefaults?: KeyDefaults;
+  /** What new streams keep that say nothing of it. Default: everything. */
+  readonly retentionDefault?: RetentionRule | undefined;
   /** Bytes that are decided and not committed. Default: the limit. */
   readonly pendingBytesMax?: number;
   /** Bytes of appends that wait for their predecessors. Default: the limit. */
@@ -86,6 +90,7 @@ export class Engine {
   readonly #reader: Reader;
   readonly #appends: Appends;
   readonly #lifecycle: Lifecycle;
+  readonly #trims: Trims;
   readonly #subscriptions: Subscriptions | undefined;
   readonly transactions: Transactions;
   readonly groups: Groups;
@@ -106,7 +111,7 @@ export class Engine {
     const isJsonRecordStart = parts.isJsonRecordStart ?? (() => false);
     const boundaries = new Boundaries({ store, commit, isJsonRecordStart });
     this.#boundaries = boundaries;
-    this.#writer = this.#createWriter(random, pendingBytesMax);
+    this.#writer = this.#createWriter(random, pendingBytesMax, parts.retentionDefault);
     const writer = this.#writer;
     this.#keySweeper = this.#createKeySweeper(keyDefaults);
     const keys = { keyDefaults, keySweeper: this.#keySweeper };
@@ -117,6 +122,7 @@ export class Engine {
     const appends = this.#appends;
     this.transactions = new Transactions({ writer, boundaries, appends, ...keys, outcomeBytesMax });
     this.groups = new Groups({ writer, boundaries, random });
+    this.#trims = new Trims(writer);
     this.#subscriptions = parts.createSubscriptions?.({ writer, boundaries, random });
   }
 
@@ -239,6 +245,16 @@ export class Engine {
     return this.#lifecycle.delete(name, act);
   }
 
+  /** Trims a stream before an offset. */
+  trim(name: StreamName, cut: Cut): Promise<TrimOutcome> {
+    return this.#trims.cut(name, cut);
+  }
+
+  /** Sets what a stream keeps by itself. Undefined: everything. */
+  setRetention(name: StreamName, rule: RetentionRule | undefined): Promise<RetentionOutcome> {
+    return this.#trims.setRule(name, rule);
+  }
+
   /** The durable state of a stream. */
   look(name: StreamName): Promise<Look> {
     return this.#reader.look(name);
@@ -278,6 +294,7 @@ export class Engine {
     this.#subscriptions?.stop();
     this.#writer.expiry.stop();
     this.#keySweeper.stop();
+    this.#trims.stop();
     this.#appends.release();
     // A commit that fails has been answered to those who wait for it.
     const settled = this.settled().then(
@@ -316,14 +333,29 @@ export class Engine {
     return new GroupCommit(store, announce, defer, watch, this.holdings, onFault);
   }
 
-  #createWriter(random: Random, pendingBytesMax: number): Writer {
+  #createWriter(
+    random: Random,
+    pendingBytesMax: number,
+    retentionDefault: RetentionRule | undefined,
+  ): Writer {
     const [store, clock, commit, tails] = [this.#store, this.#clock, this.#commit, this.#tails];
     const { world } = store;
     const run = drawRun(random);
     const time = new JournalClock(clock, world, store.openedAtMs);
     const room = new Room(store.room, commit, pendingBytesMax);
     const expiry = new Expiry({ world, clock, time, commit, room, tails });
-    return new Writer({ store, clock, time, commit, room, expiry, meter: this.meter, run });
+    const { meter } = this;
+    return new Writer({
+      store,
+      clock,
+      time,
+      commit,
+      room,
+      expiry,
+      meter,
+      run,
+      retentionDefault,
+    });
   }
 
   #createKeySweeper(defaults: KeyDefaults): KeySweeper {

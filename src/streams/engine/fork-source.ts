@@ -8,6 +8,7 @@ import {
   type ForkSource,
 } from "../core/create.ts";
 import { isJson, type StreamState } from "../core/stream.ts";
+import { earliestOf } from "../core/trim.ts";
 import { readAcrossForks } from "./reading.ts";
 import type { Writer } from "./writer.ts";
 
@@ -33,11 +34,17 @@ export async function findForkSource(
   if (anchor > tail) return { kind: "invalid_fork", reason: "the offset is beyond the tail" };
   const page = await readAcrossForks(writer.store, state, anchor, tail, 1);
   const append = page.appends[0];
-  const point = decideForkPoint(state, anchor, subOffset, {
-    start: append === undefined ? undefined : page.start,
-    subOffsetBytes:
-      append === undefined ? undefined : recordsEnd(jsonRecordsEnd, state, append, subOffset),
-  });
+  const point = decideForkPoint(
+    state,
+    anchor,
+    subOffset,
+    {
+      start: append === undefined ? undefined : page.start,
+      subOffsetBytes:
+        append === undefined ? undefined : recordsEnd(jsonRecordsEnd, state, append, subOffset),
+    },
+    earliestOf(writer.world, state),
+  );
   if (point.kind !== "at") return point;
   return { state, at: point.at, depth: forkDepth(writer.world.byId, state) };
 }

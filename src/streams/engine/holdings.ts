@@ -5,7 +5,7 @@
  *   - a namespace is counted from the world when it is asked for the first time, in slices, and then follows every staged change;
  *   - a stream counts from its creation until its data is free: one that was deleted and has forks counts on;
  *   - a fork counts the bytes of its own appends. Those before its fork point count for its source;
- *   - streams that the server keeps for itself do not count;
+ *   - streams that the server keeps for itself do not count, and neither does what was trimmed;
  *   - a namespace without streams that no request uses is forgotten: counting it again costs nothing.
  */
 
@@ -13,7 +13,8 @@ import { assert } from "../../base/assert.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Change } from "../core/change.ts";
 import { isSystemStream, type StreamState } from "../core/stream.ts";
-import { OFFSET_ZERO, type StreamId, type StreamName } from "../core/types.ts";
+import { ownBytes } from "../core/trim.ts";
+import type { StreamId, StreamName } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Slices } from "./turn-budget.ts";
@@ -176,6 +177,13 @@ export class Holdings {
         if (state !== undefined) this.#add(state.id, state.name, 0, bytes);
         return;
       }
+      case "trimmed": {
+        const state = this.#world.byId.get(change.stream);
+        if (state === undefined) return;
+        const from = state.tail - ownBytes(state);
+        if (change.to > from) this.#add(state.id, state.name, 0, from - change.to);
+        return;
+      }
       case "removed": {
         const state = this.#world.byId.get(change.stream);
         if (state === undefined) return;
@@ -247,11 +255,6 @@ export class Holdings {
     this.#known.clear();
     this.#sweepAt = Math.max(EMPTY_MAX, 2 * this.#byPath.size);
   }
-}
-
-/** Bytes of a stream's own appends: a fork reads what is before its fork point from its source. */
-function ownBytes({ tail, fork }: StreamState): number {
-  return tail - (fork?.at ?? OFFSET_ZERO);
 }
 
 function nextName(names: Iterable<StreamName>, after: string): StreamName | undefined {

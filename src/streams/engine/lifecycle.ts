@@ -62,7 +62,9 @@ export class Lifecycle {
   ): Promise<CreateDecision> {
     const writer = this.#writer;
     const { nextId } = writer.world;
-    const decision = decideCreate(existing, source, command, nextId, writer.run, writer.nowMs());
+    const { retentionDefault } = writer;
+    const asked = { ...command, retentionDefault };
+    const decision = decideCreate(existing, source, asked, nextId, writer.run, writer.nowMs());
     if (decision.kind !== "created") {
       if (existing !== undefined && !existing.isDeleted) writer.expiry.touch(existing);
       const [name, state] =

@@ -3,6 +3,7 @@
 import { HapaxError } from "../../base/errors.ts";
 import { isSystemStream, type StreamState } from "../core/stream.ts";
 import { assert } from "../../base/assert.ts";
+import { earliestOf } from "../core/trim.ts";
 import type { Offset, StreamName } from "../core/types.ts";
 import type { Boundaries } from "./boundaries.ts";
 import type { GroupCommit } from "./commit.ts";
@@ -18,6 +19,10 @@ export interface ReaderParts {
   readonly commit: GroupCommit;
   readonly tails: Tails;
   readonly boundaries: Boundaries;
+}
+
+function trimmedError(from: Offset, earliest: Offset): HapaxError {
+  return new HapaxError("offset_trimmed", `offset=${from} earliest=${earliest}`);
 }
 
 export class Reader {
@@ -47,15 +52,23 @@ export class Reader {
 
   view(state: StreamState): Found {
     const tail = this.#commit.durableTail(state);
-    return { kind: "found", state, tail, isClosed: this.#commit.isDurablyClosed(state) };
+    const isClosed = this.#commit.isDurablyClosed(state);
+    return { kind: "found", state, tail, isClosed, earliest: this.#earliest(state) };
+  }
+
+  #earliest(state: StreamState): Offset {
+    return earliestOf(this.#writer.world, state, (one) => this.#commit.durableEarliest(one));
   }
 
   async read(state: StreamState, from: Offset, bytesMax: number): Promise<ReadPage> {
-    const { tail, isClosed } = this.view(state);
+    const { tail, isClosed, earliest } = this.view(state);
+    if (from < earliest) throw trimmedError(from, earliest);
     const page = await readAcrossForks(this.#writer.store, state, from, tail, bytesMax);
     let bytes = 0;
     for (const append of page.appends) bytes += append.length;
     if (bytes === 0 && from < tail) {
+      const now = this.#earliest(state);
+      if (from < now) throw trimmedError(from, now);
       // Its data is gone: it was deleted between the look and this read.
       throw new HapaxError("stream_not_found", "the stream was deleted while it was read");
     }
@@ -65,7 +78,7 @@ export class Reader {
     const { start, appends, release } = page;
     const isAtEnd = isClosed && isUpToDate;
     if (!isUpToDate) this.#boundaries.remember(state.id, next);
-    return { start, appends, bytes, next, tail, isUpToDate, isAtEnd, release };
+    return { start, appends, bytes, next, tail, earliest, isUpToDate, isAtEnd, release };
   }
 
   listen(state: StreamState, listener: TailListener): () => void {

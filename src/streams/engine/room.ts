@@ -47,6 +47,11 @@ export class Room {
     }
   }
 
+  /** For what frees room and nobody waits for. */
+  get mayFree(): boolean {
+    return this.#commit.stopped === undefined && this.#room.bytes >= -1;
+  }
+
   /** For what can wait: on a full disk it must not take the room that deletes need. */
   get hasRoomToSpare(): boolean {
     const { stopped, waitingChanges } = this.#commit;

@@ -138,8 +138,8 @@ export class Transactions {
     const { streams } = this.#world;
     const { wakeStreamsMax } = LIMITS;
     const { isBoundary } = check;
-    const { run } = this.#writer;
-    const scene = { streams, run, atMs, wakeId, wakeStreamsMax, isBoundary };
+    const { run, retentionDefault } = this.#writer;
+    const scene = { streams, run, retentionDefault, atMs, wakeId, wakeStreamsMax, isBoundary };
     const decision = decideOperations(this.#world, command.operations, scene);
     if (check.isOpen) return undefined;
     if (decision.kind === "refused") {

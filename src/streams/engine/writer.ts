@@ -13,6 +13,7 @@ import type { Clock } from "../../base/clock.ts";
 import type { HapaxError } from "../../base/errors.ts";
 import type { StreamAppended, Change } from "../core/change.ts";
 import { isSystemStream, type StreamState } from "../core/stream.ts";
+import type { RetentionRule } from "../core/trim.ts";
 import { assert } from "../../base/assert.ts";
 import type { Offset, RunId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
@@ -34,6 +35,7 @@ export interface WriterParts {
   readonly expiry: Expiry;
   readonly meter: EngineMeter;
   readonly run: RunId;
+  readonly retentionDefault?: RetentionRule | undefined;
 }
 
 export class Writer {
@@ -46,9 +48,11 @@ export class Writer {
   readonly meter: EngineMeter;
   /** Of the streams that this process creates. */
   readonly run: RunId;
+  readonly retentionDefault: RetentionRule | undefined;
   readonly #time: JournalClock;
   readonly #commit: GroupCommit;
   #observer: AppendObserver | undefined;
+  #onRetained: (state: StreamState, start: Offset) => void = () => undefined;
 
   constructor(parts: WriterParts) {
     this.store = parts.store;
@@ -58,6 +62,7 @@ export class Writer {
     this.expiry = parts.expiry;
     this.meter = parts.meter;
     this.run = parts.run;
+    this.retentionDefault = parts.retentionDefault;
     this.#time = parts.time;
     this.#commit = parts.commit;
   }
@@ -101,8 +106,11 @@ export class Writer {
   stage(change: Change, batch = this.#commit.begin()): CommitBatch {
     const observer = this.#observer;
     const isObserved = change.kind === "appended" && observer?.isFollowing === true;
+    const state = change.kind === "appended" ? this.world.byId.get(change.stream) : undefined;
+    const start = state?.tail;
     if (isObserved && change.data.length > 0) this.#stageObserved(batch, change, observer);
     else this.#commit.stage(batch, change);
+    if (state?.retained !== undefined && start !== undefined) this.#onRetained(state, start);
     return batch;
   }
 
@@ -132,6 +140,11 @@ export class Writer {
   /** Calls the observer in the step of every append with data. There is one at most. */
   observe(observer: AppendObserver): void {
     this.#observer = observer;
+  }
+
+  /** Calls `run` in the step of every append to a stream that was trimmed or has a rule of retention, with its start. */
+  onRetained(run: (state: StreamState, start: Offset) => void): void {
+    this.#onRetained = run;
   }
 
   /** What follows appends, if something does. */

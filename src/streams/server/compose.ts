@@ -7,6 +7,7 @@ import type { Clock } from "../../base/clock.ts";
 import type { Authorize } from "../access/identity.ts";
 import type { Courier } from "../courier.ts";
 import { type Digest, webDigest } from "../../base/digest.ts";
+import type { RetentionRule } from "../core/trim.ts";
 import type { Defer } from "../engine/commit.ts";
 import { Engine } from "../engine/engine.ts";
 import type { Random } from "../../base/random.ts";
@@ -230,6 +231,14 @@ function createFaults(
   return part.createFaults?.(clock, random);
 }
 
+function retentionOf({
+  retentionSeconds: seconds,
+  retentionBytes: bytes,
+}: ResolvedServerOptions): RetentionRule | undefined {
+  if (seconds === 0 && bytes === 0) return undefined;
+  return { seconds: seconds || undefined, bytes: bytes || undefined, dropsNeeded: false };
+}
+
 function createEngine(
   components: ServerComponents,
   options: ResolvedServerOptions,
@@ -255,6 +264,7 @@ function createEngine(
       countMax: options.keyMax,
       overflow: options.keyOverflow,
     },
+    retentionDefault: retentionOf(options),
     pendingBytesMax: options.pendingBytesMax,
     heldBytesMax: options.heldBytesMax,
     outcomeBytesMax: options.outcomeBytesMax,

@@ -13,6 +13,7 @@ import { keyBytes, markOf, parseKey } from "../../protocol/key.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { METRICS_PATH } from "../../protocol/reserved.ts";
 import { invalid } from "../../protocol/refusal.ts";
+import { formatRetention } from "../../protocol/retention.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { mayFollow } from "./following.ts";
@@ -54,8 +55,8 @@ async function showStream({ exchange, parts, access }: RouteCall): Promise<Serve
   const look = await parts.engine.look(name);
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
-  const { state, tail, isClosed } = look;
-  const { expiry, fork } = state;
+  const { state, tail, isClosed, earliest } = look;
+  const { expiry, fork, retained } = state;
   const isSourceShown = fork !== undefined && access.may("read", { stream: fork.sourceName });
   return json(200, {
     path: state.name,
@@ -67,6 +68,8 @@ async function showStream({ exchange, parts, access }: RouteCall): Promise<Serve
     lastUsedAt: formatRfc3339(state.accessedAtMs),
     ttlSeconds: expiry.kind === "ttl" ? expiry.seconds : undefined,
     expiresAt: expiry.kind === "at" ? formatRfc3339(expiry.timeMs) : undefined,
+    earliestOffset: formatOffset(earliest),
+    retention: retained?.rule === undefined ? undefined : formatRetention(retained.rule),
     keys: describeKeys(state, parts),
     forkedFrom: isSourceShown
       ? { stream: fork.sourceName, offset: formatOffset(fork.at) }

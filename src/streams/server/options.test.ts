@@ -34,6 +34,8 @@ test("the defaults are the limits, frozen, with faults off", () => {
     keyWindowSeconds: 86_400,
     keyMax: 100_000,
     keyOverflow: "evict",
+    retentionSeconds: 0,
+    retentionBytes: 0,
     stateOffsets: false,
     logRequests: "none",
     logSample: 1,

@@ -61,6 +61,13 @@ export interface ServerOptions {
    */
   readonly keyOverflow?: KeyOverflow;
   /**
+   * For how many seconds new streams keep their data, unless they were created otherwise. Default 0: for as long as they exist.
+   * Streams that exist already keep their rule.
+   */
+  readonly retentionSeconds?: number;
+  /** How many bytes of their newest data new streams keep at least, unless they were created otherwise. Default 0: all. */
+  readonly retentionBytes?: number;
+  /**
    * Adds `headers.offset` to records of the State protocol in every read, as some servers do. Default false:
    * records come back byte for byte, except for readers that ask with `state-offsets=true`.
    */
@@ -99,6 +106,8 @@ const RANGES = {
   outcomeBytesMax: [4 * 1024 * 1024, Number.MAX_SAFE_INTEGER],
   keyWindowSeconds: [1, LIMITS.keyWindowSecondsMax],
   keyMax: [1, LIMITS.keyCountMax],
+  retentionSeconds: [0, LIMITS.ttlSecondsMax],
+  retentionBytes: [0, Number.MAX_SAFE_INTEGER],
 } as const satisfies Partial<Record<keyof ServerOptions, readonly [number, number]>>;
 
 /** Who can reach a server, and whether it asks them who they are. */
@@ -136,6 +145,8 @@ export function resolveServerOptions(
     keyWindowSeconds: options.keyWindowSeconds ?? KEY_DEFAULTS.windowSeconds,
     keyMax: options.keyMax ?? KEY_DEFAULTS.countMax,
     keyOverflow: options.keyOverflow ?? KEY_DEFAULTS.overflow,
+    retentionSeconds: options.retentionSeconds ?? 0,
+    retentionBytes: options.retentionBytes ?? 0,
     stateOffsets: options.stateOffsets ?? false,
     logRequests: options.logRequests ?? "none",
     logSample: options.logSample ?? 1,

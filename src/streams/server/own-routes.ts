@@ -11,6 +11,7 @@ import { showHealth } from "./health.ts";
 import { json, parseLimit, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { PRODUCER_ROUTES } from "./producers.ts";
+import { RETENTION_ROUTES } from "./retention.ts";
 import { readRoute, type Route, type RouteCall } from "./route.ts";
 import { TRANSACTION_ROUTES } from "./transactions.ts";
 
@@ -28,6 +29,7 @@ export const OWN_ROUTES: readonly Route[] = [
   ...TRANSACTION_ROUTES,
   ...GROUP_ROUTES,
   ...PRODUCER_ROUTES,
+  ...RETENTION_ROUTES,
 ];
 
 async function listStreams({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {

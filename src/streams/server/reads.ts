@@ -11,9 +11,9 @@ import { decideCursor } from "../core/cursor.ts";
 import { CONTENT_TYPE_DEFAULT } from "../core/create.ts";
 import { mediaType } from "../../base/media-type.ts";
 import { isJson, lifeOf, type StreamState } from "../core/stream.ts";
-import { type Offset, OFFSET_ZERO } from "../core/types.ts";
+import type { Offset } from "../core/types.ts";
 import type { Found, ReadPage } from "../engine/outcomes.ts";
-import { HapaxError } from "../../base/errors.ts";
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { withoutLastComma } from "../../protocol/json.ts";
@@ -24,6 +24,7 @@ import { takeShare } from "./answer-budget.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import type { RouteOperation, RouteCall } from "./route.ts";
+import { earliestHeaders, refuseTrimmed } from "./retention.ts";
 import { followStream } from "./sse.ts";
 import { addOffsets } from "./state-offsets.ts";
 import { refuseGone, refuseMissing } from "./streams.ts";
@@ -53,6 +54,7 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
   parts.engine.touch(look.state);
   requireLife(request, look.state);
   const from = resolveOffset(request, look);
+  if (from < look.earliest) return refuseTrimmed(look);
   const stateOffsets = hasStateOffsets(parts, request);
   if (request.mode === "sse") {
     // A browser's EventSource comes back until it is answered 204.
@@ -78,7 +80,7 @@ function requireLife({ life }: ReadRequest, state: StreamState): void {
 
 function resolveOffset(request: ReadRequest, found: Found): Offset {
   const { from } = request;
-  if (from.kind === "start") return OFFSET_ZERO;
+  if (from.kind === "start") return found.earliest;
   if (from.kind === "now") return found.tail;
   // One beyond the tail is what clients ask for that add one to the offset of the last append.
   if (from.kind === "at" && from.offset <= found.tail + 1) {
@@ -118,6 +120,8 @@ async function answerPage(
     return { ...make(page), share };
   } catch (error) {
     share.release();
+    // It was trimmed after the look.
+    if (isHapaxError(error, "offset_trimmed")) return refuseTrimmed(parts.engine.view(state));
     throw error;
   }
 }
@@ -246,6 +250,7 @@ function pageHeaders(state: StreamState, page: ReadPage): Record<string, string>
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(page.next),
     [HEADER.life]: lifeOf(state),
+    ...earliestHeaders(page.earliest),
   };
   // A browser saves bytes of no known kind instead of guessing what they are.
   if (mediaType(state.contentType) === CONTENT_TYPE_DEFAULT) {

@@ -35,6 +35,8 @@ const RELOADS: Readonly<Record<keyof ResolvedServerOptions, "live" | "restart">>
   keyWindowSeconds: "restart",
   keyMax: "restart",
   keyOverflow: "restart",
+  retentionSeconds: "restart",
+  retentionBytes: "restart",
   stateOffsets: "live",
   logRequests: "live",
   logSample: "live",

@@ -30,6 +30,7 @@ import {
 } from "../../protocol/sse.ts";
 import { formatOffset } from "../../protocol/values.ts";
 import { addOffsets } from "./state-offsets.ts";
+import { earliestHeaders } from "./retention.ts";
 import { type AnswerShare, takeShare } from "./answer-budget.ts";
 import type { Exchange, LiveAnswer, LiveSink, BridgedPlace } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
@@ -60,6 +61,7 @@ export function followStream(
     [HEADER.nextOffset]: formatOffset(from),
     [HEADER.cursor]: first,
     [HEADER.life]: lifeOf(state),
+    ...earliestHeaders(parts.engine.view(state).earliest),
     "X-Accel-Buffering": "no",
   };
   if (kind === "base64") headers[HEADER.sseEncoding] = "base64";

@@ -26,6 +26,7 @@ import { HEADER, type HeaderGetter, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf } from "../../protocol/key.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { requireStreamName } from "../../protocol/reserved.ts";
+import { retentionHeaders } from "../../protocol/retention.ts";
 import { encodeStreamPath, formatOffset, formatRfc3339 } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
 import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
@@ -275,7 +276,7 @@ function describeProducer(producer: ProducerView | undefined): Record<string, st
 }
 
 function describe(found: Found): Record<string, string> {
-  const { state, tail, isClosed } = found;
+  const { state, tail, isClosed, earliest } = found;
   const headers: Record<string, string> = {
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(tail),
@@ -285,5 +286,7 @@ function describe(found: Found): Record<string, string> {
   if (state.expiry.kind === "ttl") headers[HEADER.ttl] = String(state.expiry.seconds);
   if (state.expiry.kind === "at") headers[HEADER.expiresAt] = formatRfc3339(state.expiry.timeMs);
   if (isClosed) headers[HEADER.closed] = "true";
-  return { ...headers, ...keyHeaders(state.keys?.policy) };
+  headers[HEADER.earliestOffset] = formatOffset(earliest);
+  const { keys, retained } = state;
+  return { ...headers, ...keyHeaders(keys?.policy), ...retentionHeaders(retained?.rule) };
 }

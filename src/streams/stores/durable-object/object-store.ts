@@ -15,7 +15,7 @@ import { HapaxError } from "../../../base/errors.ts";
 import { systemRandom } from "../../../base/random.ts";
 import { assert } from "../../../base/assert.ts";
 import type { Change } from "../../core/change.ts";
-import { isSystemStream } from "../../core/stream.ts";
+import { ownBytes } from "../../core/trim.ts";
 import { advance, type Offset, OFFSET_ZERO, type StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import type { Page, StoreSupport } from "../../store.ts";
@@ -135,9 +135,9 @@ class ObjectStore implements DurableObjectStore {
 
   stats(): DurableObjectStoreStats {
     let liveBytes = 0;
-    for (const { id, name, fork } of this.world.byId.values()) {
-      const first = isSystemStream(name) ? this.#firstOf(id) : (fork?.at ?? OFFSET_ZERO);
-      liveBytes += Math.max(0, (this.#ends.get(id) ?? first) - first);
+    for (const state of this.world.byId.values()) {
+      const notYetStored = state.tail - (this.#ends.get(state.id) ?? state.tail);
+      liveBytes += Math.max(0, ownBytes(state) - notYetStored);
     }
     const { rowsRead, rowsWritten } = this.#database;
     return {
@@ -284,12 +284,6 @@ class ObjectStore implements DurableObjectStore {
       offset = advance(offset, record.data.length);
     }
   }
-
-  #firstOf(stream: StreamId): Offset {
-    const inTail = this.#tail.from(stream, OFFSET_ZERO)[0]?.start;
-    return this.#pages.firstOf(stream) ?? inTail ?? this.#ends.get(stream) ?? OFFSET_ZERO;
-  }
-
   #measure(): void {
     this.room.measure(this.#snapshotBytes, this.#tailBytes);
   }

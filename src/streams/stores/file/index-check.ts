@@ -6,7 +6,8 @@
  * a stream.
  */
 
-import { isSystemStream, type StreamState } from "../../core/stream.ts";
+import type { StreamState } from "../../core/stream.ts";
+import { ownEarliest } from "../../core/trim.ts";
 import { OFFSET_ZERO, type Offset, type StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import { ByteReader, damaged } from "../journal/bytes.ts";
@@ -106,8 +107,8 @@ export class IndexCheck {
     }
     const { first } = extents;
     const start = fork?.at ?? OFFSET_ZERO;
-    // The server may have trimmed the beginning of a stream that it keeps for itself.
-    const isBegun = isSystemStream(name) ? first >= start : first === start;
+    // A trim takes whole extents, so the index begins at the earliest offset or before it.
+    const isBegun = first === start || (first > start && first <= ownEarliest(state));
     if (!isBegun || extents.end !== tail) {
       const range = `${first} to ${extents.end}, not ${start} to ${tail}`;
       yield indexProblem("the index", 0, `stream ${name}: it has offsets ${range}`);

@@ -31,6 +31,8 @@ export const EXTENT_BYTES_MAX = 128 * 1024;
  */
 export class StreamExtents {
   #count = 0;
+  /** Places at the beginning of the arrays that a trim has left. */
+  #head = 0;
   #start: Offset;
   #segment = 0;
   #position = 0;
@@ -64,9 +66,10 @@ export class StreamExtents {
         bytes: this.#bytes,
       };
     }
-    const place = index * 3;
+    const at = this.#head + index;
+    const place = at * 3;
     return {
-      start: (this.#starts[index] ?? 0) as Offset,
+      start: (this.#starts[at] ?? 0) as Offset,
       segment: this.#places[place] ?? 0,
       position: this.#places[place + 1] ?? 0,
       bytes: this.#places[place + 2] ?? 0,
@@ -119,18 +122,47 @@ export class StreamExtents {
     }
   }
 
-  /** IX3: removes the extents that end at or before the offset, and returns them. A repeated trim removes nothing. */
-  trim(to: Offset): readonly Extent[] {
+  /** IX3: removes the extents that end at or before the offset. A repeated trim removes nothing. */
+  trim(to: Offset, forget: (segment: number, bytes: number) => void): void {
     const gone = this.find(to);
-    if (gone === 0) return [];
-    const forgotten = Array.from({ length: gone }, (_, index) => this.at(index));
+    if (gone === 0) return;
+    this.eachSegment(gone, forget);
     const count = this.#count - gone;
     const only = count === 1 ? this.at(gone) : undefined;
-    this.#starts = count > 1 ? this.#starts?.slice(gone, this.#count) : undefined;
-    this.#places = count > 1 ? this.#places?.slice(gone * 3, this.#count * 3) : undefined;
+    this.#head += gone;
     this.#count = count;
-    if (only !== undefined) this.#put(0, only);
-    return forgotten;
+    if (count <= 1) {
+      this.#starts = undefined;
+      this.#places = undefined;
+      this.#head = 0;
+      if (only !== undefined) this.#put(0, only);
+    } else if (this.#head > this.#count) {
+      // What is left is moved seldom: each time the arrays are at least halved.
+      const end = this.#head + this.#count;
+      this.#starts = this.#starts?.slice(this.#head, end);
+      this.#places = this.#places?.slice(this.#head * 3, end * 3);
+      this.#head = 0;
+    }
+  }
+
+  /** Calls for the first `count` extents, once for neighbours in one segment. */
+  eachSegment(count: number, call: (segment: number, bytes: number) => void): void {
+    if (this.#places === undefined) {
+      if (count > 0) call(this.#segment, this.#bytes);
+      return;
+    }
+    let segment = -1;
+    let bytes = 0;
+    for (let at = this.#head; at < this.#head + count; at += 1) {
+      const next = this.#places[at * 3] ?? 0;
+      if (next !== segment && bytes > 0) {
+        call(segment, bytes);
+        bytes = 0;
+      }
+      segment = next;
+      bytes += this.#places[at * 3 + 2] ?? 0;
+    }
+    if (bytes > 0) call(segment, bytes);
   }
 
   #put(index: number, extent: Extent): void {
@@ -141,22 +173,25 @@ export class StreamExtents {
       this.#bytes = extent.bytes;
       return;
     }
-    this.#starts[index] = extent.start;
-    this.#places[index * 3] = extent.segment;
-    this.#places[index * 3 + 1] = extent.position;
-    this.#places[index * 3 + 2] = extent.bytes;
+    const at = this.#head + index;
+    this.#starts[at] = extent.start;
+    this.#places[at * 3] = extent.segment;
+    this.#places[at * 3 + 1] = extent.position;
+    this.#places[at * 3 + 2] = extent.bytes;
   }
 
   #grow(count: number): void {
-    if (count <= 1 || count <= (this.#starts?.length ?? 0)) return;
-    const capacity = Math.max(count, (this.#starts?.length ?? 2) * 2);
+    if (count <= 1 || this.#head + count <= (this.#starts?.length ?? 0)) return;
+    const capacity = Math.max(count, this.#count * 2, 4);
     const starts = new Float64Array(capacity);
     const places = new Uint32Array(capacity * 3);
     if (this.#starts !== undefined && this.#places !== undefined) {
-      starts.set(this.#starts);
-      places.set(this.#places);
+      const end = this.#head + this.#count;
+      starts.set(this.#starts.subarray(this.#head, end));
+      places.set(this.#places.subarray(this.#head * 3, end * 3));
       this.#starts = starts;
       this.#places = places;
+      this.#head = 0;
       return;
     }
     const first = this.#count === 1 ? this.at(0) : undefined;
@@ -170,6 +205,8 @@ export class StreamExtents {
 export class ExtentIndex {
   readonly streams = new Map<StreamId, StreamExtents>();
   readonly #liveBytes = new Map<number, number>();
+  /** Streams that a snapshot has from a later offset on. */
+  readonly trimmed = new Set<StreamId>();
 
   create(stream: StreamId, start: Offset): StreamExtents {
     const extents = new StreamExtents(start);
@@ -188,16 +225,15 @@ export class ExtentIndex {
     const extents = this.streams.get(stream);
     if (extents === undefined) return;
     this.streams.delete(stream);
-    for (let index = 0; index < extents.count; index += 1) {
-      const { segment, bytes } = extents.at(index);
+    extents.eachSegment(extents.count, (segment, bytes) => {
       this.#count(segment, -bytes);
-    }
+    });
   }
 
   trim(stream: StreamId, to: Offset): void {
-    for (const { segment, bytes } of this.streams.get(stream)?.trim(to) ?? []) {
+    this.streams.get(stream)?.trim(to, (segment, bytes) => {
       this.#count(segment, -bytes);
-    }
+    });
   }
 
   /** Points a part of a stream to its new place. */

@@ -16,6 +16,7 @@
  *     11 keys evicted        stream, time, evictTo
  *     12 group               the change as JSON text
  *     13 trimmed             stream, time, offset
+ *     14 retention set       stream, time, rule (retention-format.ts)
  *
  * Numbers without a type are varints, texts are a varint length and UTF-8. An appended record says where it
  * starts in its stream, so that the index can be checked against it and a record applied twice is seen.
@@ -45,6 +46,7 @@ import {
   encodeKeyPolicy,
   encodeStoredKey,
 } from "./key-format.ts";
+import { decodeRule, encodeRule } from "./retention-format.ts";
 
 const KIND = {
   created: 1,
@@ -60,6 +62,7 @@ const KIND = {
   keys_evicted: 11,
   group: 12,
   trimmed: 13,
+  retention_set: 14,
 } as const;
 
 const FLAG_CLOSES = 1;
@@ -114,6 +117,12 @@ export function encodeChange(writer: ByteWriter, change: Exclude<Change, StreamA
       writer.varint(change.stream);
       writer.varint(change.atMs);
       writer.varint(change.to);
+      return;
+    case "retention_set":
+      writer.u8(KIND.retention_set);
+      writer.varint(change.stream);
+      writer.varint(change.atMs);
+      encodeRule(writer, change.rule);
       return;
     default:
       writer.u8(textKindOf(change));
@@ -241,6 +250,13 @@ export function decodeRecord(reader: ByteReader): DecodedRecord {
       const place = decodeStreamTime(reader);
       const change = { kind: "trimmed", ...place, to: reader.varint() as Offset } as const;
       return { kind: "change", change };
+    }
+    case KIND.retention_set: {
+      const place = decodeStreamTime(reader);
+      return {
+        kind: "change",
+        change: { kind: "retention_set", ...place, rule: decodeRule(reader) },
+      };
     }
     case KIND.signing_key_added: {
       const atMs = reader.varint() as TimeMs;

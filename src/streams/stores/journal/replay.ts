@@ -15,6 +15,7 @@ import { Placement } from "./placement.ts";
 import { placedRecordsOf, type ScannedFrame, type ScanEnd } from "./scan.ts";
 import type { ByteSource, JournalSegment } from "./segment-log.ts";
 import type { SnapshotHead } from "./snapshot-format.ts";
+import { ownEarliest } from "../../core/trim.ts";
 import { readSnapshot } from "./snapshot-reading.ts";
 
 /** What a log has, to be read once, when it is opened. */
@@ -274,6 +275,13 @@ class Player {
   finish(): void {
     if (!this.#base.restoration.isComplete) {
       throw damage("the journal", 0, "it ends before what its snapshot contains");
+    }
+    const { world, index } = this.#base;
+    for (const stream of index.trimmed) {
+      const state = world.byId.get(stream);
+      const first = index.streams.get(stream)?.first;
+      if (state === undefined || first === undefined || first <= ownEarliest(state)) continue;
+      throw damage("the snapshot", 0, `stream ${stream} lacks data that was not trimmed`);
     }
   }
 }

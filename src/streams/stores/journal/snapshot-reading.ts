@@ -1,7 +1,6 @@
 /** Reads a snapshot into a world. snapshot.ts writes it, and says when it counts. */
 
 import type { Restoration, StreamImage } from "../../core/restore.ts";
-import { isSystemStream } from "../../core/stream.ts";
 import type { MutableProducer } from "../../core/producer.ts";
 import { OFFSET_ZERO, type Offset, type ProducerId, type StreamId } from "../../core/types.ts";
 import { isHapaxError } from "../../../base/errors.ts";
@@ -42,8 +41,6 @@ export async function readSnapshot(
 class SnapshotLoader implements SnapshotTarget {
   readonly #restoration: Restoration;
   readonly #index: ExtentIndex;
-  /** Streams that the server trims. */
-  readonly #trimmed = new Set<StreamId>();
 
   constructor(restoration: Restoration, index: ExtentIndex) {
     this.#restoration = restoration;
@@ -56,17 +53,17 @@ class SnapshotLoader implements SnapshotTarget {
 
   stream(image: StreamImage): void {
     this.#restoration.stream(image);
-    if (isSystemStream(image.name)) this.#trimmed.add(image.id);
     this.#index.create(image.id, image.fork?.at ?? OFFSET_ZERO);
   }
 
   extents(stream: StreamId, end: Offset, count: number, next: () => Extent): void {
     let extent = count > 0 ? next() : undefined;
     const start = extent?.start ?? end;
-    if (this.#trimmed.has(stream) && this.#index.streams.get(stream)?.end !== start) {
-      // The data in between was trimmed meanwhile, and so was everything before it.
+    if (start > (this.#index.streams.get(stream)?.end ?? start)) {
+      // The data in between was trimmed meanwhile, and so was everything before it. The end of the replay checks that.
       this.#index.remove(stream);
       this.#index.create(stream, start);
+      this.#index.trimmed.add(stream);
     }
     for (let taken = 1; extent !== undefined; taken += 1) {
       const following = taken < count ? next() : undefined;
