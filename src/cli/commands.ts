@@ -16,6 +16,7 @@ import { headCommand, listCommand } from "./metadata.ts";
 import { outboxCommand } from "./outbox.ts";
 import { producersCommand } from "./producers.ts";
 import { readCommand } from "./read.ts";
+import { retentionCommand, trimCommand } from "./retention.ts";
 import { repairCommand } from "./repair.ts";
 import { sagaCommand } from "./saga.ts";
 import { serveCommand } from "./serve.ts";
@@ -66,6 +67,8 @@ export const COMMANDS: readonly Command[] = [
   sagaCommand,
   closeCommand,
   deleteCommand,
+  trimCommand,
+  retentionCommand,
   signUrlCommand,
   inspectCommand,
   verifyCommand,

@@ -7,6 +7,7 @@ import {
   STREAM_FORK_OFFSET,
   STREAM_FORK_SUB_OFFSET,
   STREAM_NEXT_OFFSET,
+  STREAM_RETENTION,
   STREAM_TTL,
 } from "../protocol/header-names.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
@@ -14,6 +15,7 @@ import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
 import { type CliAnswer, refusal, send } from "./http.ts";
 import { KEY_OPTIONS, keyFacts, keyOptionHeaders } from "./key-options.ts";
+import { retentionFacts, RULE_OPTIONS, ruleOf } from "./retention.ts";
 import { encodePath, resolveStream, streamPath, type Target } from "./target.ts";
 import { createPaint, printable } from "./terminal.ts";
 
@@ -31,7 +33,8 @@ async function runCreate(invocation: Invocation, context: Context): Promise<numb
   if (invocation.has("json")) {
     const closed = answer.header(STREAM_CLOSED) === "true";
     const facts = { path: target.label, created: isCreated, contentType, nextOffset, closed };
-    await context.stdout.write(`${JSON.stringify({ ...facts, ...keyFacts(answer) })}\n`);
+    const more = { ...keyFacts(answer), ...retentionFacts(answer) };
+    await context.stdout.write(`${JSON.stringify({ ...facts, ...more })}\n`);
     return EXIT.done;
   }
   const paint = createPaint(context.stdout, context.env);
@@ -69,6 +72,7 @@ function createHeaders(invocation: Invocation): Record<string, string> {
   set(STREAM_CLOSED, invocation.has("closed") ? "true" : undefined);
   set("if-none-match", invocation.has("if-absent") ? "*" : undefined);
   Object.assign(headers, keyOptionHeaders(invocation));
+  set(STREAM_RETENTION, ruleOf(invocation));
   const offset = invocation.value("fork-offset");
   const subOffset = invocation.value("fork-sub-offset");
   if (source === undefined && (offset ?? subOffset) !== undefined) {
@@ -97,6 +101,7 @@ export const createCommand: Command = {
     { name: "closed", help: "create it closed" },
     { name: "if-absent", help: "refuse if there is a stream already, with any options" },
     ...KEY_OPTIONS,
+    ...RULE_OPTIONS,
     { name: "fork-from", value: "stream", help: "start with the data of another stream" },
     { name: "fork-offset", value: "offset", help: "… up to this offset (default: its tail)" },
     { name: "fork-sub-offset", value: "count", help: "… and this many records or bytes more" },
@@ -117,6 +122,7 @@ export const createCommand: Command = {
       "remember keys for a week, and never forget one earlier",
       "hapax create payments --key-window 604800 --key-overflow reject",
     ],
+    ["data of the last 30 days only", "hapax create log --retention-seconds 2592000"],
     ["a copy to experiment with", "hapax create orders-test --fork-from orders"],
   ],
   run: runCreate,

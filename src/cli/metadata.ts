@@ -18,6 +18,7 @@ import { checkProducerOption } from "./identity.ts";
 import { keyFacts, keyPairs } from "./key-options.ts";
 import { type ListEntry, jsonLines, readPages } from "./listing.ts";
 import { notAStream } from "./read.ts";
+import { retentionFacts, retentionPairs } from "./retention.ts";
 import { resolvePath, resolveStream, streamPath } from "./target.ts";
 import { countOf, createPaint, formatPairs, formatTable, printable } from "./terminal.ts";
 
@@ -40,7 +41,8 @@ async function runHead(invocation: Invocation, context: Context): Promise<number
   if (invocation.has("json")) {
     const ttlSeconds = ttl === undefined ? undefined : Number(ttl);
     const facts = { path: target.label, contentType, nextOffset, closed, ttlSeconds, expiresAt };
-    const line = JSON.stringify({ ...facts, ...keyFacts(answer), producer });
+    const more = { ...keyFacts(answer), ...retentionFacts(answer) };
+    const line = JSON.stringify({ ...facts, ...more, producer });
     await context.stdout.write(`${line}\n`);
     return EXIT.done;
   }
@@ -52,7 +54,7 @@ async function runHead(invocation: Invocation, context: Context): Promise<number
   ];
   if (ttl !== undefined) pairs.push(["time to live", `${ttl} s after the last use`]);
   if (expiresAt !== undefined) pairs.push(["expires at", expiresAt]);
-  pairs.push(...keyPairs(answer));
+  pairs.push(...retentionPairs(answer), ...keyPairs(answer));
   if (producer !== undefined) pairs.push(...producerPairs(producer));
   await context.stdout.write(formatPairs(pairs, createPaint(context.stdout, context.env)));
   return EXIT.done;

@@ -22,6 +22,7 @@ import type { Dynamic, ResolvedClientOptions } from "./options.ts";
 import type { ClientAnswer } from "./transport.ts";
 import { RequestAttempt } from "./request.ts";
 import type { Visibility } from "./visibility.ts";
+import { TrimmedFailure } from "./trimmed.ts";
 
 /** One call: the data that all its attempts share. */
 export interface Call {
@@ -189,7 +190,12 @@ export async function answeredRefusal(
   const isOurs = named !== "";
   const code = isErrorCode(named) ? named : codeOf(answer);
   const words = (typeof detail === "string" ? detail : text).slice(0, DETAIL_CHARS_MAX).trim();
-  const error = new HapaxError(code, `${words || code} status=${status}`, { status });
+  const message = `${words || code} status=${status}`;
+  const earliest = answer.header("stream-earliest-offset");
+  const error =
+    code === "offset_trimmed" && earliest !== undefined
+      ? new TrimmedFailure(message, earliest)
+      : new HapaxError(code, message, { status });
   return { error, isOurs, isCut };
 }
 

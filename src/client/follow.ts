@@ -82,6 +82,11 @@ export interface FollowOptions {
   readonly patienceMs?: number;
   /** Closes the connection while the page is hidden. Default: never. See `documentVisibility`. */
   readonly visibility?: Visibility;
+  /**
+   * What a reader does whose data was trimmed: `fail` throws a `TrimmedFailure`, `skip` goes on where the stream begins now, without
+   * the records in between. Default `fail`. From the beginning, a reader gets what there is.
+   */
+  readonly onTrimmed?: "fail" | "skip";
   /** Ends the reading; the iteration then throws the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -140,7 +145,7 @@ export interface Following<T> extends AsyncIterable<StreamRecord<T>> {
 
 /**
  * Follows a stream from `from` until it is closed. Errors: `stream_not_found`, `stream_gone`,
- * `stream_replaced`, `offset_beyond_tail`, and `unreachable` after an outage longer than the patience.
+ * `stream_replaced`, `offset_beyond_tail`, `offset_trimmed`, and `unreachable` after an outage longer than the patience.
  */
 export function startFollowing<T = unknown>(
   caller: Caller,
@@ -205,6 +210,7 @@ class Follower<T> {
       } catch (error) {
         // A reader that was cut may be far behind, and pages are faster then.
         if (this.#isBySse()) place.upToDate = false;
+        if (line.skips(error, place)) continue;
         if (line.isHidden) continue; // Not a failure: the reader goes on when the page is visible.
         await line.recover(error, place.offset, Math.min(this.#shorts, PAUSES_MAX));
       }

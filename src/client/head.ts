@@ -16,6 +16,10 @@ export interface StreamHead {
   readonly expiresAt: string | undefined;
   /** How long keys are remembered, if the stream has an option of its own. */
   readonly keyWindowSeconds: number | undefined;
+  /** Where the stream begins: what was before it was trimmed. Only Hapax sends it. */
+  readonly earliestOffset: string | undefined;
+  /** What the stream keeps by itself, as the server writes it. */
+  readonly retention: string | undefined;
 }
 
 /** The last append of a producer that a stream accepted. */
@@ -35,6 +39,8 @@ export function headOf(answer: ClientAnswer): StreamHead {
     ttlSeconds: numberOf(answer, "stream-ttl"),
     expiresAt: answer.header("stream-expires-at"),
     keyWindowSeconds: numberOf(answer, "stream-key-window"),
+    earliestOffset: answer.header("stream-earliest-offset"),
+    retention: answer.header("stream-retention"),
   };
 }
 

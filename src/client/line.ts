@@ -18,6 +18,7 @@ import { type Caller, refusalOf, withQuery } from "./attempt.ts";
 import { deferred } from "./deferred.ts";
 import { RequestAttempt } from "./request.ts";
 import type { ClientAnswer } from "./transport.ts";
+import { TrimmedFailure } from "./trimmed.ts";
 import type { Visibility } from "./visibility.ts";
 
 /** Servers answer a long-poll and recycle SSE within about 60 s: longer silence means a dead connection. */
@@ -79,6 +80,7 @@ export interface LineOptions {
   readonly patienceMs?: number | undefined;
   readonly visibility?: Visibility | undefined;
   readonly onReconnect?: ((reconnect: Reconnect) => void) | undefined;
+  readonly onTrimmed?: "fail" | "skip" | undefined;
 }
 
 /** Sends the requests of one reader and counts their failures. */
@@ -122,6 +124,14 @@ export class Line {
     const error = await refusalOf(attempt);
     const isOver = !isRepeatable(status) || error.retry === "never";
     throw isOver ? error : new Interruption(error, attempt);
+  }
+
+  /** Moves a place that was trimmed to where the stream begins, if the reader asked for that. */
+  skips(error: unknown, place: { offset: string; upToDate: boolean }): boolean {
+    if (this.#options.onTrimmed !== "skip" || !(error instanceof TrimmedFailure)) return false;
+    place.offset = error.earliestOffset;
+    place.upToDate = false;
+    return true;
   }
 
   /** Ends the outage: a live answer or data has come. */

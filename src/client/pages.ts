@@ -67,7 +67,9 @@ export async function nextPage<T>(
     // Offsets of a server that names lives count stored bytes, and a page of JSON has one byte more. Only a life in the
     // answer counts, not one that the reader sent.
     const isCounted = answer.header("stream-life") !== undefined && offset !== "now";
-    const stored = isCounted ? countOf(nextOffset) - countOf(offset) : 0;
+    // The beginning of a trimmed stream is not zero.
+    const from = (offset === "-1" ? answer.header("stream-earliest-offset") : undefined) ?? offset;
+    const stored = isCounted ? countOf(nextOffset) - countOf(from) : 0;
     if (stored > 0 && body.length - Number(kindOf(place.contentType) === "json") < stored) {
       throw new HapaxError("unreachable", "page cut");
     }

@@ -51,6 +51,11 @@ export interface ReadOptions {
   readonly patienceMs?: number;
   /** Called with every failure that is tried again. */
   readonly onReconnect?: (reconnect: Reconnect) => void;
+  /**
+   * What a reader does whose data was trimmed: `fail` throws a `TrimmedFailure`, `skip` goes on where the stream begins now, without
+   * the records in between. Default `fail`. From the beginning, a reader gets what there is.
+   */
+  readonly onTrimmed?: "fail" | "skip";
   /** Ends the reading; the iteration then throws the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -91,7 +96,7 @@ export interface Reading<T> extends AsyncIterable<StreamRecord<T>> {
 
 /**
  * Reads the stored records from `from` to the tail. Errors: `stream_not_found`, `stream_gone`, `stream_replaced`,
- * `offset_beyond_tail`, `unreachable`.
+ * `offset_beyond_tail`, `offset_trimmed`, `unreachable`.
  */
 export function startReading<T = unknown>(
   caller: Caller,
@@ -141,7 +146,7 @@ export async function wholePage<T>(line: Line, place: ReaderPlace): Promise<Lazy
     try {
       return await nextPage<T>(line, place);
     } catch (error) {
-      await line.recover(error, place.offset);
+      if (!line.skips(error, place)) await line.recover(error, place.offset);
     }
   }
 }

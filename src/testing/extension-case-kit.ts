@@ -15,7 +15,8 @@ export type ExtensionCapability =
   | "admin"
   | "transactions"
   | "groups"
-  | "compression";
+  | "compression"
+  | "retention";
 
 /** One case, without its server. */
 export interface CaseSpec {

@@ -11,6 +11,7 @@ import { groupCases } from "./extension-cases-groups.ts";
 import { keyCases } from "./extension-cases-keys.ts";
 import { lifeCases } from "./extension-cases-lives.ts";
 import { patienceCases } from "./extension-cases-patience.ts";
+import { retentionCases } from "./extension-cases-retention.ts";
 import { readingBackCases } from "./extension-cases-reading-back.ts";
 import { sessionCases } from "./extension-cases-sessions.ts";
 import { transactionAnswerCases } from "./extension-cases-transaction-answers.ts";
@@ -54,6 +55,7 @@ const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
   transactions: [...transactionCases, ...transactionDecisionCases, ...transactionAnswerCases],
   groups: [...groupCases, ...groupLeaseCases, ...groupCommitCases],
   compression: compressionCases,
+  retention: retentionCases,
 };
 
 /** All capabilities that have cases. */

@@ -3,7 +3,8 @@
 import { joinBytes, utf8Of } from "../base/bytes.ts";
 import type { Change } from "../streams/core/change.ts";
 import type { GroupChange } from "../streams/core/group-state.ts";
-import type { Offset, StreamName, TimeMs } from "../streams/core/types.ts";
+import type { RetentionRule } from "../streams/core/trim.ts";
+import type { Offset, StreamId, StreamName, TimeMs } from "../streams/core/types.ts";
 import type { Store } from "../streams/store.ts";
 import {
   appended,
@@ -147,7 +148,39 @@ export const trimStoreCases: readonly ConformanceCase[] = [
       await store.close();
     },
   },
+  {
+    name: "S1 S9 what a stream keeps by itself, and where it may be cut, survive a kill at any commit and a reopen",
+    needs: "durability",
+    async run(open) {
+      let store = await open.open();
+      const rule = { seconds: 60, bytes: 5000, dropsNeeded: true };
+      const none = { seconds: undefined, bytes: undefined, dropsNeeded: false };
+      await write(store, created(1), created(2), created(3));
+      await write(store, retains(1, rule), retains(2, none), retains(3, { ...none, bytes: 1 }));
+      for (let at = 0; at < 8; at += 1) {
+        const parts = [1, 2, 3].map((id) =>
+          appended(id, pattern(600, at), { atMs: time(at * 7000) }),
+        );
+        await write(store, ...parts);
+        if (at === 5) await write(store, trimmed(1, 1200), retains(3, undefined));
+        const world = describeWorld(store.world);
+        await open.abandon(store);
+        store = await open.open();
+        equalCanonical(describeWorld(store.world), world, `the world after commit ${at}`);
+      }
+      const { retained } = store.world.streams.get("/case/1" as StreamName) ?? {};
+      equalCanonical([retained?.earliest, retained?.rule], [1200, rule], "what stream 1 keeps");
+      equalCanonical((retained?.marks.length ?? 0) > 2, true, "marks of stream 1");
+      await store.close();
+    },
+  },
 ];
+
+const time = (ms: number): TimeMs => ms as TimeMs;
+
+function retains(id: number, rule: RetentionRule | undefined): Change {
+  return { kind: "retention_set", atMs: time(3), stream: id as StreamId, rule };
+}
 
 const at = (ms: number): TimeMs => ms as TimeMs;
 const name = (id: number): StreamName => `/case/${id}` as StreamName;

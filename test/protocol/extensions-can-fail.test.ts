@@ -434,6 +434,13 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
     },
     answer: async (passed) => withoutAnswer(passed, "accept-encoding"),
   },
+  retention: {
+    ...without("stream-retention"),
+    async instead({ path }) {
+      const isIts = path.startsWith("/_hapax/trim") || path.startsWith("/_hapax/retention");
+      return isIts ? refusal(404, "not_found") : undefined;
+    },
+  },
 };
 
 /** Breaks nothing, and sees which of the servers that lack something would have changed what passes. */

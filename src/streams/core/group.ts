@@ -125,11 +125,22 @@ export function applyGroup(readonlyBook: GroupBook, change: GroupChange): void {
   }
 }
 
-/** Adds the new stream to the groups that it belongs to. */
-export function applyStreamFound(readonlyBook: GroupBook, change: StreamCreated): void {
+/** Adds the new stream to the groups that it belongs to. A fork of a trimmed stream begins later. */
+export function applyStreamFound(
+  readonlyBook: GroupBook,
+  { name }: StreamCreated,
+  earliest = OFFSET_ZERO,
+): void {
   const book = readonlyBook as unknown as MutableGroupBook;
-  if (isSystemStream(change.name)) return;
-  for (const group of followersOf(book, change.name)) addCursor(group, change.name, OFFSET_ZERO);
+  if (isSystemStream(name)) return;
+  for (const group of followersOf(book, name)) addCursor(group, name, earliest);
+}
+
+/** Returns where the groups stand that follow the stream. */
+export function cursorsAt(book: GroupBook, stream: StreamName): readonly (Cursor | undefined)[] {
+  // The cast gives the index of patterns. Nothing is written.
+  const followers = followersOf(book as unknown as MutableGroupBook, stream);
+  return followers.map(({ cursors }) => cursors.get(stream));
 }
 
 /** Returns the groups that name or match the stream. No other group has a cursor of it. */

@@ -12,6 +12,7 @@
 
 import { assert } from "../../base/assert.ts";
 import type { RetentionSet, StreamTrimmed } from "./change.ts";
+import { cursorsAt } from "./group.ts";
 import type { StreamState } from "./stream.ts";
 import { type Offset, OFFSET_ZERO, type TimeMs } from "./types.ts";
 import type { MutableStream, World } from "./world.ts";
@@ -92,8 +93,7 @@ export function neededFrom(world: Followers, state: StreamState): Needed | undef
       needed = { from, by: "subscription" };
     }
   }
-  for (const { cursors } of world.groups.byId.values()) {
-    const cursor = cursors.get(state.name);
+  for (const cursor of cursorsAt(world.groups, state.name)) {
     if (cursor !== undefined && (needed === undefined || cursor.offset < needed.from)) {
       needed = { from: cursor.offset, by: "group" };
     }

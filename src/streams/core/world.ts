@@ -24,7 +24,7 @@ import {
   createSubscriptionBook,
   type SubscriptionBook,
 } from "./subscription.ts";
-import { applyRule, applyTrim, earliestOf, markTail } from "./trim.ts";
+import { applyRule, applyTrim, earliestOf, markTail, ownEarliest } from "./trim.ts";
 import { assert } from "../../base/assert.ts";
 import {
   advance,
@@ -91,7 +91,7 @@ export function applyChange(readonlyWorld: World, change: Change): void {
   switch (change.kind) {
     case "created":
       applyCreated(world, change);
-      applyStreamFound(world.groups, change);
+      applyStreamFound(world.groups, change, ownEarliest(streamOf(world, change.stream)));
       return;
     case "appended":
       applyAppended(streamOf(world, change.stream), change);

@@ -406,6 +406,13 @@ const forgetful: readonly [
     ["S1 S9 a trimmed stream survives a kill at any commit and a reopen"],
   ],
   [
+    "forgets what streams keep",
+    mapChanges((change) => (change.kind === "retention_set" ? [] : [change])),
+    [
+      "S1 S9 what a stream keeps by itself, and where it may be cut, survive a kill at any commit and a reopen",
+    ],
+  ],
+  [
     "forgets groups",
     mapChanges((change) => (change.kind.startsWith("group_") ? [] : [change])),
     ["S1 groups survive a kill at any commit and a reopen"],

@@ -87,6 +87,19 @@ const plainChange: fc.Arbitrary<Exclude<Change, { kind: "appended" }>> = fc.oneo
     to: number as fc.Arbitrary<Offset>,
   }),
   fc.record({
+    kind: fc.constant("retention_set" as const),
+    atMs,
+    stream,
+    rule: fc.option(
+      fc.record({
+        seconds: fc.option(number, { nil: undefined }),
+        bytes: fc.option(number, { nil: undefined }),
+        dropsNeeded: fc.boolean(),
+      }),
+      { nil: undefined },
+    ),
+  }),
+  fc.record({
     kind: fc.constant("group_joined" as const),
     atMs,
     group: text,
@@ -259,7 +272,11 @@ test("the fields of trims and groups stand where docs/formats says", () => {
   const [atMs, to] = [5 as TimeMs, 300 as Offset];
   encodeChange(writer, { kind: "trimmed", atMs, stream: 7 as StreamId, to });
   encodeChange(writer, { kind: "group_deleted", atMs, group: "g" });
+  const rule = { seconds: 60, bytes: 300, dropsNeeded: true };
+  encodeChange(writer, { kind: "retention_set", atMs, stream: 7 as StreamId, rule });
+  encodeChange(writer, { kind: "retention_set", atMs, stream: 7 as StreamId, rule: undefined });
   const json = '{"kind":"group_deleted","atMs":5,"group":"g"}';
   const group = [12, json.length, ...Buffer.from(json)];
-  expect([...writer.bytes()]).toEqual([13, 7, 5, 172, 2, ...group]);
+  const rules = [14, 7, 5, 15, 60, 172, 2, 14, 7, 5, 0];
+  expect([...writer.bytes()]).toEqual([13, 7, 5, 172, 2, ...group, ...rules]);
 });
