@@ -238,7 +238,7 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
     const kinds = new Set(
       frames.filter(({ records }) => records > 0).map(({ payload }) => payload[0]),
     );
-    expect(kinds).toEqual(new Set([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]));
+    expect(kinds).toEqual(new Set([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]));
   });
 
   test("an appended record with producer and Stream-Seq has its fields where they belong", () => {

@@ -58,6 +58,8 @@ describe("options", () => {
       keyWindowSeconds: 86_400,
       keyMax: 100_000,
       keyOverflow: "evict",
+      retentionSeconds: 0,
+      retentionBytes: 0,
       jwtClaim: "hapax",
       jwtLeewaySeconds: 30,
       corsOrigins: [],

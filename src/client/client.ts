@@ -11,7 +11,7 @@ import { HapaxError } from "../base/error-codes.ts";
 export type { ErrorCode } from "../base/errors.ts";
 export { HapaxError, isHapaxError } from "../base/error-codes.ts";
 export type { Batch, StreamRecord } from "./batches.ts";
-export type { CreateOptions, Retention } from "./create.ts";
+export type { CreateOptions } from "./create.ts";
 export { AppendFailure } from "./failure.ts";
 export type { FollowOptions } from "./follow.ts";
 export { gzipTransport, type GzipTransportOptions } from "./gzip-transport.ts";

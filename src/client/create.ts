@@ -6,25 +6,6 @@ import { headOf, type StreamHead } from "./head.ts";
 import type { Peer } from "./peer.ts";
 import { codecOf, encode } from "./records.ts";
 
-/**
- * What a stream keeps of its old data. At least one of the numbers is needed; with both, data goes as soon as one of them lets it
- * go.
- */
-export interface Retention {
-  /** Data of this age goes, in seconds, and not before. */
-  readonly seconds?: number;
-  /** So many of the newest bytes stay. */
-  readonly bytes?: number;
-  /** `drop`: what groups, subscriptions and forks still need goes too. Default: it stays until they need it no more. */
-  readonly needed?: "drop";
-}
-
-export function retentionText({ seconds, bytes, needed }: Retention): string {
-  const members = Object.entries({ seconds, bytes, needed });
-  const given = members.filter(([, value]) => value !== undefined);
-  return given.map(([name, value]) => `${name}=${value}`).join(", ");
-}
-
 /** Options of `stream.create`. All are optional. */
 export interface CreateOptions {
   /** The media type of the stream. Default: that of the connection, else `application/json`. */
@@ -46,8 +27,11 @@ export interface CreateOptions {
   readonly keyOverflow?: "evict" | "reject";
   /** `content`: the key of an append without an identity is its content. */
   readonly keyFrom?: "content";
-  /** What the stream keeps of its old data. Default: that of the server. */
-  readonly retention?: Retention;
+  /**
+   * What the stream keeps of its old data, such as `seconds=604800, bytes=1000000000`: data goes as soon as one of the two lets it go.
+   * With `needed=drop` also what groups, subscriptions and forks still need. Default: that of the server.
+   */
+  readonly retention?: string;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -113,7 +97,7 @@ function headersOf(
     "Stream-Key-Max": options.keyMax,
     "Stream-Key-Overflow": options.keyOverflow,
     "Stream-Key-From": options.keyFrom,
-    "Stream-Retention": options.retention && retentionText(options.retention),
+    "Stream-Retention": options.retention,
     ...(sourceUrl === undefined
       ? {}
       : {

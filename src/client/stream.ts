@@ -2,21 +2,12 @@
 
 import { HapaxError, isHapaxError } from "../base/error-codes.ts";
 import { type Appended, AppendCalls } from "./appends.ts";
-import { type Caller, refusalIn, withQuery } from "./attempt.ts";
-import {
-  type Created,
-  type CreateOptions,
-  type ForkOptions,
-  given,
-  type Retention,
-  retentionText,
-  sendCreate,
-} from "./create.ts";
+import { type Caller, refusalIn } from "./attempt.ts";
+import { type Created, type CreateOptions, type ForkOptions, given, sendCreate } from "./create.ts";
 import { type Following, type FollowOptions, startFollowing } from "./follow.ts";
 import { type ProducerHead, producerStateOf, type StreamHead } from "./head.ts";
 import { appendKeyed } from "./keyed.ts";
 import { Peer } from "./peer.ts";
-import type { ClientAnswer } from "./transport.ts";
 import { Producer, type ProducerOptions } from "./producer.ts";
 import { type Reading, type ReadOptions, startReading } from "./reading.ts";
 
@@ -155,47 +146,6 @@ export class Stream<T = unknown> {
     const isGone = error?.code === "stream_not_found" || error?.code === "stream_gone";
     // An attempt that got no answer may have deleted it.
     if (error !== undefined && !(wasUnknown && isGone)) throw error;
-  }
-
-  /**
-   * Trims what is before an offset, for good. Returns the offset at which the stream begins now: that of the append that holds
-   * `before`. Rejects with `data_needed` if a group, a subscription or a fork still needs the data, unless `needed` is `drop`.
-   */
-  async trim(
-    before: string,
-    {
-      needed,
-      signal,
-    }: { readonly needed?: "drop"; readonly signal?: AbortSignal | undefined } = {},
-  ): Promise<string> {
-    const query = { before, needed };
-    const answer = await this.#change("POST", "/_hapax/trim", query, {}, signal);
-    return answer.header("stream-earliest-offset") ?? before;
-  }
-
-  /** Sets what the stream keeps of its old data; `none` keeps all of it from now on. */
-  async setRetention(
-    retention: Retention | "none",
-    { signal }: { readonly signal?: AbortSignal | undefined } = {},
-  ): Promise<void> {
-    const text = retention === "none" ? retention : retentionText(retention);
-    await this.#change("PUT", "/_hapax/retention", {}, { "Stream-Retention": text }, signal);
-  }
-
-  /** Such a change may be repeated: the second time it changes nothing. */
-  async #change(
-    method: string,
-    path: string,
-    query: Readonly<Record<string, string | undefined>>,
-    headers: Readonly<Record<string, string>>,
-    signal: AbortSignal | undefined,
-  ): Promise<ClientAnswer> {
-    const stream = decodeURIComponent(new URL(this.url).pathname);
-    const url = withQuery(new URL(path, this.url).href, Object.entries({ stream, ...query }));
-    const { answer } = await this.#peer.caller.untilAnswered({ method, url, headers, signal });
-    const error = await refusalIn(answer);
-    if (error !== undefined) throw error;
-    return answer;
   }
 
   /** Creates a stream at another URL of the same server that begins with the data of this one. */

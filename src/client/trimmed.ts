@@ -6,15 +6,17 @@ import { HapaxError } from "../base/error-codes.ts";
  * The error `offset_trimmed` of a reader: what it asks for was trimmed by a cut or by retention.
  *
  * ```ts
- * import { connect, TrimmedFailure } from "hapax/client";
+ * import { TrimmedFailure } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
+ * import { connectServer } from "hapax/processing";
  *
- * const server = await startNodeServer({ store: "memory", port: 0 });
- * const stream = connect<number>(`${server.url}/v1/stream/orders`);
+ * const server = await startNodeServer({ store: "memory", port: 0, onAudit: () => undefined });
+ * const hapax = connectServer(server.url);
+ * const stream = hapax.stream<number>("/v1/stream/orders");
  * await stream.create();
  * const { offset = "" } = await stream.append(1);
  * await stream.append(2);
- * await stream.trim(offset);
+ * await hapax.trim(stream, offset);
  *
  * const from = "0000000000000000_0000000000000000"; // Where a reader had stopped.
  * try {

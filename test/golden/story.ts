@@ -15,6 +15,7 @@ import { imageOfGroups } from "../../src/streams/core/group-image.ts";
 import type { GroupChange } from "../../src/streams/core/group-state.ts";
 import type { KeyPolicy, StoredKey, StreamKeys } from "../../src/streams/core/keys.ts";
 import { isSystemStream, type StreamState } from "../../src/streams/core/stream.ts";
+import type { RetentionRule } from "../../src/streams/core/trim.ts";
 import type { Offset, StreamId, StreamName, TimeMs } from "../../src/streams/core/types.ts";
 import { type FileStore, openFileStore } from "../../src/streams/stores/file.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
@@ -317,7 +318,7 @@ async function tellEnd(store: FileStore): Promise<void> {
 
 /** Where the data begins that the stream has itself and still has. */
 async function findStart(store: FileStore, state: StreamState): Promise<number> {
-  if (!isSystemStream(state.name)) return state.fork?.at ?? 0;
+  if (!isSystemStream(state.name) && state.retained === undefined) return state.fork?.at ?? 0;
   for (let start = 0; start < state.tail; start += 1) {
     if ((await read(store, state.id, start, state.tail)).appends.length > 0) return start;
   }
@@ -405,6 +406,21 @@ async function tellLateSystem(store: FileStore): Promise<void> {
   });
   await write(store, appended(14, '{"entry":8}', { atMs: at(137) }));
   await write(store, trimmed(14, 5 * 11 + 3, at(138)));
+  const feed = [0, 1, 2].map((entry) =>
+    appended(15, `entry ${entry}`, { atMs: at(113 + 4000 * entry) }),
+  );
+  const made = [created(15, { name: name("feed") }, at(112)), retains(15, FEED, 112)];
+  await write(store, ...made, ...feed, trimmed(15, 7, at(8200)));
+  await write(store, appended(15, "entry 3", { atMs: at(9100) }), trimmed(15, 2 * 7, at(9100)));
+  await write(store, retains(15, { ...FEED, bytes: undefined }, 9200), retains(13, FEED, 9200));
+  await write(store, retains(13, undefined, 9300));
+}
+
+/** Stream 15: a feed that keeps a minute, and 60 bytes. */
+const FEED = { seconds: 60, bytes: 60, dropsNeeded: true } as const;
+
+function retains(id: number, rule: RetentionRule | undefined, ms: number): Change {
+  return { kind: "retention_set", atMs: at(ms), stream: id as StreamId, rule };
 }
 
 /** A window keeps its entries to itself: they are asked for one by one. */

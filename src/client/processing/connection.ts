@@ -1,8 +1,10 @@
 /** The handle of one server, for operations on more than one of its streams. `connectServer` creates it. */
 
-import { Caller } from "../attempt.ts";
+import { STREAM_RETENTION } from "../../protocol/header-names.ts";
+import { type Call, Caller, withQuery } from "../attempt.ts";
 import { type ClientOptions, resolveClientOptions } from "../options.ts";
 import { Stream } from "../stream.ts";
+import { settleCall, type SettledCall } from "./calls.ts";
 import { Codecs, lendCodecs } from "./codecs.ts";
 import { Consumer, type ConsumerOptions } from "./consumer.ts";
 import { DeadLetters } from "./dead-letter.ts";
@@ -84,6 +86,63 @@ export class Connection {
     options: TransactionOptions = {},
   ): Promise<Committed<Value>> {
     return this.#transactions.run(collect, options);
+  }
+
+  /**
+   * Trims what is before an offset of a stream, for good. Returns where the stream begins now: at the append that holds the offset.
+   * Rejects with `data_needed` if a group, a subscription or a fork still needs the data, unless `needed` is `drop`.
+   *
+   * ```ts
+   * import { startNodeServer } from "hapax/node";
+   * import { connectServer } from "hapax/processing";
+   *
+   * const server = await startNodeServer({ store: "memory", port: 0, onAudit: () => undefined });
+   * const hapax = connectServer(server.url);
+   * const stream = hapax.stream<number>("/v1/stream/orders");
+   * await stream.create();
+   * const { offset = "" } = await stream.append(1);
+   * await stream.append(2);
+   * console.assert((await hapax.trim(stream, offset)) === offset);
+   * console.assert((await stream.read().values()).join() === "2");
+   * await hapax.setRetention(stream, "seconds=604800");
+   * await server.stop();
+   * ```
+   */
+  async trim(
+    stream: StreamTarget,
+    before: string,
+    options: { readonly needed?: "drop"; readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<string> {
+    const { needed, signal } = options;
+    const query = { stream: this.#addresses.pathOf(stream), before, needed };
+    const answer = await this.#change("POST", "trim", query, { signal });
+    return answer.header("stream-earliest-offset") ?? before;
+  }
+
+  /**
+   * Sets what a stream keeps of its old data, such as `seconds=604800, bytes=1000000000`. `none` keeps everything from now on.
+   */
+  async setRetention(
+    stream: StreamTarget,
+    retention: string,
+    { signal }: { readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<void> {
+    const headers = { [STREAM_RETENTION]: retention };
+    const query = { stream: this.#addresses.pathOf(stream) };
+    await this.#change("PUT", "retention", query, { headers, signal });
+  }
+
+  /** Done twice, such a change does what it does once. */
+  async #change(
+    method: string,
+    act: string,
+    query: Readonly<Record<string, string | undefined>>,
+    more: Pick<Call, "headers" | "signal">,
+  ): Promise<SettledCall> {
+    const url = withQuery(`${this.#addresses.base}/_hapax/${act}`, Object.entries(query));
+    const answer = await settleCall(this.#caller, { method, url, ...more });
+    if (answer.refusal !== undefined) throw answer.refusal.error;
+    return answer;
   }
 
   /**

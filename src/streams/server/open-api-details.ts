@@ -89,6 +89,7 @@ const PAGE_HEADERS = [
   HEADER.upToDate,
   HEADER.closed,
   HEADER.life,
+  HEADER.earliestOffset,
   HEADER.cursor,
 ] as const;
 const APPEND_HEADERS = [
@@ -178,6 +179,16 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
   "GET /_hapax/stream": {
     parameters: ["streamQuery"],
     answers: { 200: json("The stream, and what hangs on it.", "Stream") },
+    refusals: STREAM_GONE,
+  },
+  "POST /_hapax/trim": {
+    parameters: ["streamQuery", "before", "needed"],
+    answers: { 204: { ...DONE, headers: [HEADER.earliestOffset] } },
+    refusals: ["data_needed", ...STREAM_GONE, ...OFFSET_REFUSALS],
+  },
+  "PUT /_hapax/retention": {
+    parameters: ["streamQuery", HEADER.retention],
+    answers: { 204: DONE },
     refusals: STREAM_GONE,
   },
   "GET /_hapax/keys": {
@@ -358,7 +369,13 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
       },
       304: { description: "The page has not changed.", headers: [...PAGE_HEADERS, "ETag"] },
     },
-    refusals: [...STREAM_GONE, "stream_replaced", "offset_beyond_tail", "request_timeout"],
+    refusals: [
+      ...STREAM_GONE,
+      "stream_replaced",
+      "offset_beyond_tail",
+      "offset_trimmed",
+      "request_timeout",
+    ],
   },
   "HEAD /{stream...}": {
     parameters: [HEADER.producerId],
@@ -366,7 +383,8 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
       200: {
         description: "The stream, and what it knows of the producer.",
         headers: [
-          ...PAGE_HEADERS.slice(0, 4),
+          ...PAGE_HEADERS.slice(0, 5),
+          HEADER.retention,
           HEADER.producerEpoch,
           HEADER.producerSeq,
           HEADER.acceptEncoding,
@@ -408,6 +426,7 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
       HEADER.forkOffset,
       HEADER.forkSubOffset,
       ...KEYS,
+      HEADER.retention,
       "If-None-Match",
       "Content-Encoding",
     ],

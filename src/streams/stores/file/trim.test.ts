@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { diskOf, filesOf, freshDirectory, verify } from "../../../../test/kits/directory-kit.ts";
 import { pausing } from "../../../../test/kits/pausing-disk.ts";
 import type { Change } from "../../core/change.ts";
-import type { Offset, StreamId } from "../../core/types.ts";
+import type { Offset, StreamId, TimeMs } from "../../core/types.ts";
 import { applyChange, createWorld } from "../../core/world.ts";
 import { ExtentIndex } from "../journal/extents.ts";
 import { IndexCheck } from "./index-check.ts";
@@ -12,6 +12,7 @@ import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/s
 import {
   appended,
   created,
+  describeWorld,
   ended,
   marked,
   pattern,
@@ -297,4 +298,26 @@ test("G110 an index that begins later than its stream is a problem", async () =>
   ]);
   applyChange(world, trimmed(1, PART));
   expect(await problems()).toEqual([]);
+});
+
+test("G112 a snapshot has what each stream keeps, where it begins, and where it may be cut", async () => {
+  const disk = createSimulatedDisk(1);
+  let store = await openOn(disk);
+  const rule = { seconds: 60, bytes: 50 * PART, dropsNeeded: false };
+  const atMs = 3 as TimeMs;
+  await write(store, created(1), created(2));
+  await write(store, { kind: "retention_set", atMs, stream: 1 as StreamId, rule });
+  for (let at = 0; at < 40; at += 1) {
+    await write(store, appended(1, pattern(PART, at), { atMs: (at * 1000) as TimeMs }));
+    await write(store, appended(2, pattern(PART, at)));
+  }
+  await write(store, trimmed(1, 10 * PART), trimmed(2, 40 * PART));
+  expect(store.world.byId.get(1 as StreamId)?.retained?.marks.length).toBeGreaterThan(5);
+  const world = describeWorld(store.world);
+  await store.maintain();
+  await store.close();
+  store = await openOn(disk);
+  expect(store.recovery.changes).toBe(0);
+  expect(describeWorld(store.world)).toBe(world);
+  await store.close();
 });
