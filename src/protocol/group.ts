@@ -34,7 +34,14 @@ export function parseGroupSettings(body: Uint8Array): GroupSettings {
     ? parseStart(members, "start")
     : { kind: "beginning" };
   // The order of the names has no meaning.
-  return { pattern, streams: [...new Set(streams)].toSorted(), start, leaseMs };
+  const settings = { pattern, streams: [...new Set(streams)].toSorted(), start, leaseMs };
+  if (!members.flag("jobs")) return settings;
+  if (pattern !== undefined) throw invalid("pattern", "is not for jobs: name their streams");
+  if (settings.streams.length > LIMITS.jobStreamsMax) {
+    const most = `names more than ${LIMITS.jobStreamsMax} streams`;
+    throw invalid("streams", `${most}, and jobs are taken from all of them: use several groups`);
+  }
+  return { ...settings, jobs: true };
 }
 
 function parsePath(entry: unknown, index: number): StreamName {

@@ -198,6 +198,15 @@ export const LIMITS = {
   groupBodyBytesMax: 1024 * 1024,
   /** Streams that a group names one by one: they are remembered in one turn. A pattern has no such limit. */
   groupStreamsMax: 10_000,
+  /** Streams of a group of jobs: a worker that waits listens to each of them. */
+  jobStreamsMax: 100,
+  /** Jobs that one call takes, or settles. */
+  jobCallMax: 1000,
+  /** Jobs of a group that were given and are not done, and of all groups: about 150 bytes each. */
+  jobsOpenMax: 10_000,
+  serverJobsOpenMax: 200_000,
+  /** How long a job may wait: its record, and those behind it, are needed until then. */
+  jobDelayMsMax: 30 * 86_400_000,
   leaseMsDefault: 30_000,
   leaseMsMin: 1_000,
   leaseMsMax: 600_000,

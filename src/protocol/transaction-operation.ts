@@ -69,7 +69,7 @@ export class Bodies {
   }
 }
 
-const KINDS = ["append", "create", "close", "commit", "ack", "expect"] as const;
+const KINDS = ["append", "create", "close", "commit", "done", "ack", "expect"] as const;
 
 export function parseOperation(entry: unknown, bodies: Bodies): OperationRequest {
   const operation = new Members(entry, "the operation");
@@ -87,6 +87,7 @@ export function parseOperation(entry: unknown, bodies: Bodies): OperationRequest
     case "close":
       return { kind, stream: members.path("stream") };
     case "commit":
+    case "done":
       return { kind, lease: parseLease(members), offset: parseCommitOffset(members) };
     case "ack":
       return parseAck(members);

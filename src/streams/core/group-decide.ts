@@ -117,6 +117,7 @@ function findDifference(one: GroupSettings, other: GroupSettings): string | unde
   if (one.pattern !== other.pattern) return "pattern";
   if (one.streams.join("\n") !== other.streams.join("\n")) return "streams";
   if (JSON.stringify(one.start) !== JSON.stringify(other.start)) return "start";
+  if (one.jobs !== other.jobs) return "jobs";
   return one.leaseMs === other.leaseMs ? undefined : "leaseMs";
 }
 

@@ -6,13 +6,27 @@
  */
 
 import { addGroup, type MutableGroupBook } from "./group.ts";
-import type { Cursor, GroupState, GroupBook, LeaseToken, Member } from "./group-state.ts";
+import type {
+  Cursor,
+  GroupState,
+  GroupBook,
+  Job,
+  JobWindow,
+  LeaseToken,
+  Member,
+} from "./group-state.ts";
+import type { Offset } from "./types.ts";
 
 type MemberImage = Omit<Member, "holds">;
 
+/** A cursor as plain JSON data: `jobs` as a list in the order of their offsets. */
+export interface CursorImage extends Omit<Cursor, "jobs"> {
+  readonly jobs?: { readonly next: Offset; readonly open: readonly Job[] };
+}
+
 interface GroupImage extends Pick<GroupState, "id" | "settings" | "createdAtMs"> {
   readonly members: readonly MemberImage[];
-  readonly cursors: readonly Cursor[];
+  readonly cursors: readonly CursorImage[];
 }
 
 /** Plain JSON data. */
@@ -32,11 +46,15 @@ export function imageOfGroups(book: GroupBook): GroupBookImage {
         return { id: member, ordinal, expiresAtMs, isActive, max };
       }),
       cursors: Array.from(cursors.values(), (cursor) => {
-        const { holder } = cursor;
-        // A member that has left holds nothing.
+        const { jobs, ...others } = cursor;
+        const { holder } = others;
         return {
-          ...cursor,
+          ...others,
+          // A member that has left holds nothing.
           holder: holder !== undefined && members.has(holder) ? holder : undefined,
+          ...(jobs === undefined
+            ? {}
+            : { jobs: { next: jobs.next, open: [...jobs.open.values()] } }),
         };
       }),
     })),
@@ -55,13 +73,21 @@ export function restoreGroups(readonlyBook: GroupBook, image: GroupBookImage): v
     }
     for (const cursor of kept.cursors) {
       // JSON leaves out undefined members.
-      const { holder, askedUntilMs } = cursor;
-      group.cursors.set(cursor.stream, { ...cursor, holder, askedUntilMs });
+      const { holder, askedUntilMs, jobs: window, ...others } = cursor;
+      const jobs = window === undefined ? {} : { jobs: windowOf(window) };
+      group.cursors.set(cursor.stream, { ...others, holder, askedUntilMs, ...jobs });
+      group.jobCount += window?.open.length ?? 0;
       if (askedUntilMs !== undefined) group.asked.add(cursor.stream);
       if (cursor.isFinished) continue;
       group.openCount += 1;
       if (holder === undefined) group.free.add(cursor.stream);
       else group.members.get(holder)?.holds.add(cursor.stream);
     }
+    book.jobCount += group.jobCount;
   }
+}
+
+function windowOf({ next, open }: NonNullable<CursorImage["jobs"]>): JobWindow {
+  const jobs = open.map((job): [Offset, Job] => [job.offset, { ...job, holder: job.holder }]);
+  return { next, open: new Map(jobs) };
 }

@@ -25,6 +25,34 @@ export interface GroupSettings {
   readonly streams: readonly StreamName[];
   readonly start: GroupOrigin;
   readonly leaseMs: number;
+  /** The group gives records to workers, and no streams to members (job-decide.ts). Default false. */
+  readonly jobs?: boolean;
+}
+
+/** A record that a group of jobs has given to a worker, and that is not done. Never changed in place. */
+export interface Job {
+  readonly offset: Offset;
+  /** Where the record ends. */
+  readonly end: Offset;
+  /** How often it was given, without the times that do not count. */
+  readonly attempts: number;
+  /** The token under which it was last given. */
+  readonly token: LeaseToken;
+  /** Its worker. One that is no longer a member has nothing. Undefined: the job waits. */
+  readonly holder: MemberId | undefined;
+  /** It is not given before. */
+  readonly dueAtMs: TimeMs;
+}
+
+/**
+ * The jobs of one stream. Those before `next` that are not in `open` are done, so that it does not matter in which order
+ * how many are done.
+ */
+export interface JobWindow {
+  /** No record from here on was ever given. */
+  readonly next: Offset;
+  /** By offset, in the order of offsets. */
+  readonly open: ReadonlyMap<Offset, Job>;
 }
 
 /** How far a group has read one life of a stream, and which member works on it. */
@@ -42,6 +70,8 @@ export interface Cursor {
   readonly askedUntilMs: TimeMs | undefined;
   /** The stream is closed, and the group has committed to its end. */
   readonly isFinished: boolean;
+  /** Of a group of jobs, as soon as one was given. `offset` is that of the first job that is not done. */
+  readonly jobs?: JobWindow | undefined;
 }
 
 export interface Member {
@@ -74,6 +104,8 @@ export interface GroupState {
   readonly asked: ReadonlySet<StreamName>;
   /** Number of cursors that are not finished. Members share these. */
   readonly openCount: number;
+  /** Number of jobs of all streams that were given and are not done. */
+  readonly jobCount: number;
 }
 
 /** All groups. Only `applyGroup` writes it. */
@@ -84,6 +116,8 @@ export interface GroupBook {
   readonly named: ReadonlyMap<StreamName, ReadonlySet<GroupId>>;
   /** The next token, and the number of the next member. It only grows. */
   readonly nextToken: LeaseToken;
+  /** The sum of `jobCount` of all groups. */
+  readonly jobCount: number;
 }
 
 interface GroupChangeBase {
@@ -153,6 +187,29 @@ export interface GroupReset extends GroupChangeBase {
   readonly offsets: readonly (readonly [StreamName, Offset])[];
 }
 
+/** One answer to a worker, and everything that follows from it. What it drops comes first. */
+export interface GroupTaken extends GroupChangeBase {
+  readonly kind: "group_taken";
+  readonly member: MemberId;
+  readonly expiresAtMs: TimeMs;
+  /** Members that were no longer live. */
+  readonly dropped: readonly MemberId[];
+  /** Of all jobs of this answer. */
+  readonly token: LeaseToken;
+  /** Stream, offset, end, and how often it was given, including this time. New ones in the order of their offsets. */
+  readonly jobs: readonly (readonly [StreamName, Offset, Offset, number])[];
+}
+
+/** Jobs that are done, and jobs that wait again. */
+export interface GroupSettled extends GroupChangeBase {
+  readonly kind: "group_settled";
+  readonly member: MemberId;
+  readonly expiresAtMs: TimeMs;
+  readonly done: readonly (readonly [StreamName, Offset])[];
+  /** Stream, offset, when it is due, and how often it counts as given. */
+  readonly later: readonly (readonly [StreamName, Offset, TimeMs, number])[];
+}
+
 /** Anything that can happen to a group. Plain JSON data. */
 export type GroupChange =
   | GroupCreated
@@ -163,4 +220,6 @@ export type GroupChange =
   | GroupCommitted
   | GroupReleased
   | GroupLeft
+  | GroupTaken
+  | GroupSettled
   | GroupReset;

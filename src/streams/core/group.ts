@@ -5,6 +5,7 @@
  *     clock (numbers.ts);
  *   - a stream has at most one holder, and only the newest token of a stream counts;
  *   - a committed offset never goes back, unless an administrator resets it;
+ *   - a job is open from the time that it is first given until it is done, and the offset is that of the first one;
  *   - the offset of a deleted stream never counts for the stream that is created after it;
  *   - a stream that a group names or matches is in the group from its creation on.
  */
@@ -23,6 +24,10 @@ import type {
   GroupId,
   GroupJoined,
   GroupReset,
+  GroupSettled,
+  GroupTaken,
+  Job,
+  JobWindow,
   Member,
   MemberId,
 } from "./group-state.ts";
@@ -32,6 +37,7 @@ import { OFFSET_ZERO, type Offset, type StreamName } from "./types.ts";
 
 type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
 type MutableCursor = Mutable<Cursor>;
+type MutableWindow = Mutable<Omit<JobWindow, "open">> & { readonly open: Map<Offset, Job> };
 export type MutableMember = Mutable<Omit<Member, "holds">> & { readonly holds: Set<StreamName> };
 export type MutableGroup = Mutable<
   Omit<GroupState, "cursors" | "members" | "free" | "left" | "asked">
@@ -54,6 +60,7 @@ export function createGroupBook(): GroupBook {
     globs: new GlobIndex(),
     named: new Map(),
     nextToken: 1,
+    jobCount: 0,
   };
   return book;
 }
@@ -74,6 +81,7 @@ export function addGroup(
     left: new Map(),
     asked: new Set(),
     openCount: 0,
+    jobCount: 0,
   };
   book.byId.set(id, added);
   if (settings.pattern !== undefined) book.globs.set(id, new Glob(settings.pattern));
@@ -99,6 +107,7 @@ export function applyGroup(readonlyBook: GroupBook, change: GroupChange): void {
       return;
     case "group_deleted":
       forgetNames(book, groupOf(book, change.group));
+      book.jobCount -= groupOf(book, change.group).jobCount;
       book.byId.delete(change.group);
       book.globs.delete(change.group);
       return;
@@ -117,8 +126,14 @@ export function applyGroup(readonlyBook: GroupBook, change: GroupChange): void {
     case "group_left":
       drop(groupOf(book, change.group), change.member);
       return;
+    case "group_taken":
+      applyTaken(book, groupOf(book, change.group), change);
+      return;
+    case "group_settled":
+      applySettled(book, groupOf(book, change.group), change);
+      return;
     case "group_reset":
-      applyReset(groupOf(book, change.group), change);
+      applyReset(book, groupOf(book, change.group), change);
       return;
     default:
       change satisfies never;
@@ -165,6 +180,7 @@ export function applyStreamLost(readonlyBook: GroupBook, stream: StreamName): vo
     const cursor = group.cursors.get(stream);
     if (cursor === undefined) continue;
     release(group, stream);
+    forgetJobs(book, group, cursor);
     if (!cursor.isFinished) group.openCount -= 1;
     group.free.delete(stream);
     group.cursors.delete(stream);
@@ -247,10 +263,71 @@ function applyCommitted(group: MutableGroup, change: GroupCommitted): void {
   }
 }
 
-function applyReset(group: MutableGroup, change: GroupReset): void {
+function applyTaken(book: MutableGroupBook, group: MutableGroup, change: GroupTaken): void {
+  for (const id of change.dropped) drop(group, id);
+  const member = memberOf(group, change.member);
+  renew(member, change.expiresAtMs);
+  member.isActive = true;
+  const { token } = change;
+  assert(token >= book.nextToken, `a token is given twice: group=${group.id}`);
+  book.nextToken = token + 1;
+  for (const [stream, offset, end, attempts] of change.jobs) {
+    const window = openWindow(cursorOf(group, stream));
+    const isNew = offset === window.next;
+    assert(isNew || window.open.has(offset), `a job is neither open nor next: group=${group.id}`);
+    if (isNew) {
+      window.next = end;
+      count(book, group, 1);
+    }
+    const holder = member.id;
+    window.open.set(offset, { offset, end, attempts, token, holder, dueAtMs: change.atMs });
+  }
+}
+
+function applySettled(book: MutableGroupBook, group: MutableGroup, change: GroupSettled): void {
+  const member = memberOf(group, change.member);
+  renew(member, change.expiresAtMs);
+  member.isActive = true;
+  for (const [stream, offset, dueAtMs, attempts] of change.later) {
+    const { open } = openWindow(cursorOf(group, stream));
+    const job = open.get(offset);
+    assert(job !== undefined, `a job that is not open waits: group=${group.id}`);
+    open.set(offset, { ...job, attempts, dueAtMs, holder: undefined });
+  }
+  for (const [stream, offset] of change.done) {
+    const cursor = cursorOf(group, stream);
+    const { open, next } = openWindow(cursor);
+    const isDone = open.delete(offset);
+    assert(isDone, `a job that is not open is done: group=${group.id}`);
+    count(book, group, -1);
+    const [first = next] = open.keys();
+    assert(first >= cursor.offset, `jobs go back: group=${group.id}`);
+    cursor.offset = first;
+  }
+}
+
+function openWindow(cursor: MutableCursor): MutableWindow {
+  cursor.jobs ??= { next: cursor.offset, open: new Map() };
+  return cursor.jobs as MutableWindow;
+}
+
+function count(book: MutableGroupBook, group: MutableGroup, jobs: number): void {
+  group.jobCount += jobs;
+  book.jobCount += jobs;
+}
+
+/** Whoever has one of them has lost it. */
+function forgetJobs(book: MutableGroupBook, group: MutableGroup, cursor: MutableCursor): void {
+  if (cursor.jobs === undefined) return;
+  count(book, group, -cursor.jobs.open.size);
+  cursor.jobs = undefined;
+}
+
+function applyReset(book: MutableGroupBook, group: MutableGroup, change: GroupReset): void {
   for (const [stream, offset] of change.offsets) {
     const cursor = cursorOf(group, stream);
     release(group, stream);
+    forgetJobs(book, group, cursor);
     cursor.offset = offset;
     if (!cursor.isFinished) continue;
     cursor.isFinished = false;

@@ -64,6 +64,13 @@ export interface CommitOperation {
   readonly offset: Offset;
 }
 
+/** A job is done. */
+export interface DoneOperation {
+  readonly kind: "done";
+  readonly lease: LeaseClaim;
+  readonly offset: Offset;
+}
+
 /** The server has checked the token of the wake. */
 export interface AckOperation {
   readonly kind: "ack";
@@ -99,6 +106,7 @@ export type Operation =
   | CreateOperation
   | CloseOperation
   | CommitOperation
+  | DoneOperation
   | AckOperation
   | UnfitOperation
   | Expectation;

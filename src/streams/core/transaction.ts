@@ -6,7 +6,8 @@
  *   TX2  expectations are about the state before the transaction;
  *   TX3  an operation sees what those before it have done: a stream that was created can be appended to, and one that
  *        was closed cannot;
- *   TX4  a commit counts only with the newest token of its stream (GD4), and an ack only with its wake;
+ *   TX4  a commit counts only with the newest token of its stream (GD4), an ack only with its wake, and the end of a job only
+ *        by its worker (JB2);
  *   TX5  a cursor and a subscription are moved by one operation each.
  */
 
@@ -14,6 +15,7 @@ import type { Change } from "./change.ts";
 import { type CreateCommand, decideCreate } from "./create.ts";
 import { type CommitRefusal, decideCommit, findLease } from "./group-decide.ts";
 import type { GroupId } from "./group-state.ts";
+import { decideSettle } from "./job-decide.ts";
 import { isSameMediaType, type StreamState } from "./stream.ts";
 import { type AckDecision, decideAck, type Scene } from "./subscription-decide.ts";
 import type { SubscriptionChange } from "./subscription.ts";
@@ -22,6 +24,7 @@ import type {
   AppendOperation,
   CommitOperation,
   CreateOperation,
+  DoneOperation,
   Expectation,
   LeaseClaim,
   Operation,
@@ -149,6 +152,8 @@ class Decider {
         return this.#create(operation);
       case "commit":
         return this.#commit(operation);
+      case "done":
+        return this.#done(operation);
       case "ack":
         return this.#ack(operation);
       case "unfit":
@@ -231,6 +236,19 @@ class Decider {
     const { streams } = this.#world;
     const decision = decideCommit(group, member, commits, streams, atMs, isBoundary);
     if (decision.kind !== "committed") return decision;
+    return { kind: "group", changes: [decision.change] };
+  }
+
+  /** TX4. A job that is done already was not done by this transaction, so it counts as lost. */
+  #done({ lease, offset }: DoneOperation): Step | OperationRefusal {
+    const group = this.#world.groups.byId.get(lease.group);
+    if (group === undefined) return { kind: "group_missing", group: lease.group };
+    const { stream, token, member } = lease;
+    if (!this.#isFirst(`job ${lease.group} ${stream} ${offset}`)) return { kind: "named_twice" };
+    const job = { stream, offset, token };
+    const decision = decideSettle(group, member, [job], [], this.#scene.atMs);
+    if (decision.kind !== "settled") return decision;
+    if (decision.change.done.length === 0) return { kind: "lease_lost", streams: [stream] };
     return { kind: "group", changes: [decision.change] };
   }
 

@@ -131,6 +131,8 @@ export function applyChange(readonlyWorld: World, change: Change): void {
     case "group_committed":
     case "group_released":
     case "group_left":
+    case "group_taken":
+    case "group_settled":
     case "group_reset":
       applyGroup(world.groups, change);
       return;

@@ -27,6 +27,7 @@ import { Expiry } from "./expiry.ts";
 import type { RecordsEnd } from "./fork-source.ts";
 import { Groups } from "./groups.ts";
 import { type Allowance, Holdings } from "./holdings.ts";
+import { Jobs } from "./jobs.ts";
 import { JournalClock } from "./journal-clock.ts";
 import { KeySweeper } from "./key-sweeper.ts";
 import { Lifecycle } from "./lifecycle.ts";
@@ -94,6 +95,7 @@ export class Engine {
   readonly #subscriptions: Subscriptions | undefined;
   readonly transactions: Transactions;
   readonly groups: Groups;
+  readonly jobs: Jobs;
   /** What namespaces hold, for quotas. */
   readonly holdings: Holdings;
   readonly meter = new EngineMeter();
@@ -123,6 +125,7 @@ export class Engine {
     this.transactions = new Transactions({ writer, boundaries, appends, ...keys, outcomeBytesMax });
     this.groups = new Groups({ writer, boundaries, random });
     this.#trims = new Trims(writer);
+    this.jobs = new Jobs({ writer, tails, jsonRecordsEnd: parts.jsonRecordsEnd });
     this.#subscriptions = parts.createSubscriptions?.({ writer, boundaries, random });
   }
 

@@ -111,7 +111,7 @@ export class EngineMeter {
     } else {
       transactions.committed += 1;
       for (const operation of operations) {
-        if (operation.kind === "commit") groups.commits += 1;
+        if (operation.kind === "commit" || operation.kind === "done") groups.commits += 1;
         else if (operation.kind === "append") this.appendedBytes += operation.data.length;
       }
     }

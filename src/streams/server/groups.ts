@@ -19,7 +19,7 @@ import {
   parseLeave,
 } from "../../protocol/group.ts";
 import { HEADER } from "../../protocol/headers.ts";
-import type { Refusal } from "../../protocol/refusal.ts";
+import { invalid, type Refusal } from "../../protocol/refusal.ts";
 import { encodeLeaseRefusal, refuseInside } from "../../protocol/transaction-answer.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
@@ -33,7 +33,7 @@ import { type RouteOperation, readRoute, type Route, type RouteCall } from "./ro
 const GROUPS_PATH = "/_hapax/groups";
 
 const NO_CONTENT: WholeAnswer = { status: 204, headers: { [HEADER.cacheControl]: "no-store" } };
-const GROUP_MISSING: Refusal = {
+export const GROUP_MISSING: Refusal = {
   code: "group_not_found",
   detail: "there is no group of this name",
 };
@@ -42,7 +42,7 @@ const GROUP_MISSING: Refusal = {
  * Handlers of one group: its name as the caller knows it, and the one under which the engine keeps it. For a group that follows more
  * than the caller may read, that is a name which no group has.
  */
-interface GroupCall extends RouteCall {
+export interface GroupCall extends RouteCall {
   readonly group: string;
   readonly kept: string;
   /** Empty for methods without one. */
@@ -75,7 +75,7 @@ function operation(
   };
 }
 
-function post(
+export function postToGroup(
   name: string,
   action: "consume" | "admin",
   summary: string,
@@ -115,12 +115,12 @@ export const GROUP_ROUTES: readonly Route[] = [
     },
     allow: "GET, HEAD, PUT, DELETE, OPTIONS",
   },
-  post("join", "consume", "Makes the caller a member of the group.", join),
-  post("claim", "consume", "Gives the member streams under leases.", claim),
-  post("commit", "consume", "Stores offsets, and renews the leases.", commit),
-  post("release", "consume", "Gives leases back.", release),
-  post("leave", "consume", "Ends a membership.", leave),
-  post("reset", "admin", "Moves the offsets of a group.", reset),
+  postToGroup("join", "consume", "Makes the caller a member of the group.", join),
+  postToGroup("claim", "consume", "Gives the member streams under leases.", claim),
+  postToGroup("commit", "consume", "Stores offsets, and renews the leases.", commit),
+  postToGroup("release", "consume", "Gives leases back.", release),
+  postToGroup("leave", "consume", "Ends a membership.", leave),
+  postToGroup("reset", "admin", "Moves the offsets of a group.", reset),
 ];
 
 function readGroupBody(call: RouteCall): Promise<Uint8Array> {
@@ -150,10 +150,10 @@ async function create(call: RouteCall): Promise<ServerAnswer> {
     case "inside_record":
       return refuse(refuseInside(outcome.stream));
     default: {
-      const { pattern, streams, leaseMs } = settings;
+      const { pattern, streams, leaseMs, jobs } = settings;
       const start = formatStart(settings.start);
       const status = outcome.kind === "created" ? 201 : 200;
-      return json(status, { group, pattern, streams, start, leaseMs });
+      return json(status, { group, pattern, streams, start, leaseMs, jobs });
     }
   }
 }
@@ -199,6 +199,7 @@ function encodeView(group: string, view: GroupView, limit: number): unknown {
     member: cursor.holder,
     handOver: cursor.askedUntilMs !== undefined,
     finished: cursor.isFinished,
+    ...(view.settings.jobs === true ? { openJobs: cursor.jobs?.open.size ?? 0 } : {}),
   }));
   const members = view.members.map(({ id, leases, expiresAtMs }) => {
     return { member: id, leases, expiresInMs: Math.max(0, expiresAtMs - view.nowMs) };
@@ -209,6 +210,7 @@ function encodeView(group: string, view: GroupView, limit: number): unknown {
     streams,
     start: formatStart(start),
     leaseMs,
+    jobs: view.settings.jobs,
     createdAt: formatRfc3339(view.createdAtMs),
     members,
     cursors,
@@ -231,6 +233,9 @@ async function join({ parts, kept, body }: GroupCall): Promise<ServerAnswer> {
 
 async function claim({ parts, kept, body }: GroupCall): Promise<ServerAnswer> {
   const { member, max } = parseGroupClaim(body);
+  if (parts.engine.world.groups.byId.get(kept)?.settings.jobs === true) {
+    throw invalid("the group", "gives jobs: take them, instead of claiming streams");
+  }
   const outcome = await parts.engine.groups.claim(kept, member, max);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   if (outcome.kind === "member_lost") return refuse(encodeLeaseRefusal(outcome));

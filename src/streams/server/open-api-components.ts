@@ -141,6 +141,7 @@ export const SCHEMAS: Readonly<Record<string, Json>> = {
       streams: TEXTS,
       start: TEXT,
       leaseMs: COUNT,
+      jobs: FLAG,
       createdAt: TEXT,
       members: list({ type: "object" }),
       cursors: list({ type: "object" }),
@@ -148,7 +149,19 @@ export const SCHEMAS: Readonly<Record<string, Json>> = {
     },
     ["group", "streams", "start", "leaseMs"],
   ),
-  GroupOptions: object({ pattern: TEXT, streams: TEXTS, start: TEXT, leaseMs: COUNT }, []),
+  GroupOptions: object(
+    { pattern: TEXT, streams: TEXTS, start: TEXT, leaseMs: COUNT, jobs: FLAG },
+    [],
+  ),
+  Jobs: object({ token: COUNT, leaseMs: COUNT, jobs: list({ type: "object" }), full: FLAG }, [
+    "token",
+    "leaseMs",
+    "jobs",
+  ]),
+  Settled: object({
+    leaseMs: COUNT,
+    lost: list(object({ stream: TEXT, offset: OFFSET })),
+  }),
   Groups: object(
     {
       groups: list(object({ group: TEXT, members: COUNT, streams: COUNT, lag: COUNT })),

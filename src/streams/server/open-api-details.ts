@@ -131,6 +131,12 @@ const GROUPS = "/_hapax/groups";
 const CONTROL = "/v1/stream/__ds";
 const SUBSCRIPTION = `${CONTROL}/subscriptions/{id}`;
 
+const JOB = object({ stream: TEXT, offset: OFFSET, token: COUNT });
+const JOB_LATER = object(
+  { stream: TEXT, offset: OFFSET, token: COUNT, delayMs: COUNT, uncounted: FLAG },
+  ["stream", "offset", "token"],
+);
+
 const groupAct = (
   name: string,
   answers: OperationDetails["answers"],
@@ -283,6 +289,18 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     "release",
     { 204: DONE },
     object({ member: TEXT, leases: list(object({ stream: TEXT, token: COUNT })) }),
+  ),
+  ...groupAct(
+    "take",
+    { 200: json("Jobs that the worker has now.", "Jobs") },
+    object({ member: TEXT, max: COUNT, seen: COUNT, waitMs: COUNT }, ["member"]),
+    ["member_lost"],
+  ),
+  ...groupAct(
+    "settle",
+    { 200: json("It is stored.", "Settled") },
+    object({ member: TEXT, done: list(JOB), later: list(JOB_LATER) }, ["member"]),
+    ["member_lost"],
   ),
   ...groupAct("leave", { 204: DONE }, object({ member: TEXT })),
   ...groupAct(

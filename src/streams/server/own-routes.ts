@@ -7,6 +7,7 @@ import type { Found } from "../engine/outcomes.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { GROUP_ROUTES } from "./groups.ts";
+import { JOB_ROUTES } from "./jobs.ts";
 import { showHealth } from "./health.ts";
 import { json, parseLimit, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
@@ -28,6 +29,7 @@ export const OWN_ROUTES: readonly Route[] = [
   }),
   ...TRANSACTION_ROUTES,
   ...GROUP_ROUTES,
+  ...JOB_ROUTES,
   ...PRODUCER_ROUTES,
   ...RETENTION_ROUTES,
 ];

@@ -183,6 +183,7 @@ function checkOperation(access: Access, head: IdentityHead, operation: Operation
       access.require("close", { stream: operation.stream, producer });
       return;
     case "commit":
+    case "done":
     case "expect_lease": {
       const { group, stream } = operation.lease;
       access.require("consume", { group, stream, producer });
@@ -214,7 +215,7 @@ async function scopeOperations(
     groups.set(group, await findShownGroup(parts, access, "consume", group));
   }
   const scope = (operation: OperationRequest): OperationRequest => {
-    if (operation.kind === "commit" || operation.kind === "expect_lease") {
+    if ("lease" in operation) {
       const { lease } = operation;
       const group = groups.get(lease.group)?.() ?? NO_NAME;
       return { ...operation, lease: { ...lease, group } };

@@ -6,8 +6,8 @@
  *   groups: count of cursors in all blocks, then next token and groups without their cursors (JSON)
  */
 
-import type { GroupBookImage } from "../../core/group-image.ts";
-import type { Cursor, GroupId } from "../../core/group-state.ts";
+import type { CursorImage, GroupBookImage } from "../../core/group-image.ts";
+import type { GroupId } from "../../core/group-state.ts";
 import { type ByteReader, type ByteWriter, damaged } from "./bytes.ts";
 
 /** Cursors to turn into text at once. That takes a fraction of a millisecond. */
@@ -15,7 +15,7 @@ const SLICE_MAX = 200;
 
 interface CursorSlice {
   readonly group: GroupId;
-  readonly cursors: readonly Cursor[];
+  readonly cursors: readonly CursorImage[];
 }
 
 /** Yields the cursors of all groups, in the order in which they are written. */
@@ -57,7 +57,7 @@ export function encodeGroups(writer: ByteWriter, image: GroupBookImage): void {
 
 /** Collects the cursors of all blocks. */
 export class GroupCollector {
-  readonly #cursors = new Map<GroupId, Cursor[]>();
+  readonly #cursors = new Map<GroupId, CursorImage[]>();
   #count = 0;
 
   takeCursors(reader: ByteReader): void {
@@ -65,7 +65,7 @@ export class GroupCollector {
     for (let taken = 0; taken < count; taken += 1) {
       const group = reader.text();
       // encodeCursors wrote this text, and the block's checksum covers it.
-      const cursors = JSON.parse(reader.text()) as readonly Cursor[];
+      const cursors = JSON.parse(reader.text()) as readonly CursorImage[];
       this.#count += cursors.length;
       const before = this.#cursors.get(group);
       if (before === undefined) this.#cursors.set(group, [...cursors]);

@@ -141,6 +141,8 @@ function textKindOf(change: GroupChange | SubscriptionChange): number {
     case "group_committed":
     case "group_released":
     case "group_left":
+    case "group_taken":
+    case "group_settled":
     case "group_reset":
       return KIND.group;
     case "subscription_created":
