@@ -13,6 +13,8 @@ export type { DeadLetter, DeadLetters } from "./processing/dead-letter.ts";
 export type { Transaction } from "./processing/draft.ts";
 export { TransactionFailure } from "./processing/failure.ts";
 export type { Group, GroupOptions } from "./processing/group.ts";
+export type { JobContext, JobOptions } from "./processing/job-options.ts";
+export type { JobWorker } from "./processing/jobs.ts";
 export type { LeasedBatch } from "./processing/held.ts";
 export type { Partitioned } from "./processing/partitioned.ts";
 export { RecordFailure } from "./processing/pipeline-attempts.ts";

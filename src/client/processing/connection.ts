@@ -10,6 +10,8 @@ import { Consumer, type ConsumerOptions } from "./consumer.ts";
 import { DeadLetters } from "./dead-letter.ts";
 import type { Transaction } from "./draft.ts";
 import { Group } from "./group.ts";
+import type { JobOptions } from "./job-options.ts";
+import { JobWorker } from "./jobs.ts";
 import { Partitioned } from "./partitioned.ts";
 import { Addresses, type StreamTarget } from "./paths.ts";
 import { Pipeline } from "./pipeline.ts";
@@ -200,6 +202,37 @@ export class Connection {
    */
   pipeline<T = unknown, Tx = unknown>(options: PipelineOptions<T, Tx>): Pipeline<T, Tx> {
     return new Pipeline<T, Tx>(this, options);
+  }
+
+  /**
+   * Creates a worker, which does the records of streams as jobs: several at once, each done, tried again later or put aside by
+   * itself. Any number of workers share the jobs of a group, also those of one stream. Nothing is sent until `run`. Throws
+   * `invalid_options`.
+   *
+   * ```ts
+   * import { startNodeServer } from "hapax/node";
+   * import { connectServer } from "hapax/processing";
+   *
+   * const server = await startNodeServer({ store: "memory", port: 0 });
+   * const hapax = connectServer(server.url);
+   * const [photos, thumbnails] = [hapax.stream("/v1/stream/photos"), hapax.stream("/v1/stream/thumbs")];
+   * await Promise.all([photos.create(), thumbnails.create()]);
+   * await photos.append({ name: "cat" });
+   *
+   * const worker = hapax.jobs<{ name: string }>({
+   *   from: { streams: [photos] },
+   *   group: "thumbnails",
+   *   to: thumbnails,
+   *   each: ({ name }) => ({ name, width: 100 }),
+   *   onProgress: () => void worker.close(),
+   * });
+   * await worker.run();
+   * console.assert((await thumbnails.read().values()).length === 1);
+   * await server.stop();
+   * ```
+   */
+  jobs<T = unknown>(options: JobOptions<T>): JobWorker<T> {
+    return new JobWorker<T>(this, this.#caller, this.#addresses, options);
   }
 
   /** Returns the dead letters of a stream that a pipeline names as `deadLetter`. Sends nothing yet. */

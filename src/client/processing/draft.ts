@@ -12,7 +12,7 @@ import { type Codec, codecOf, encode, type Encoded } from "../records.ts";
 import type { Codecs } from "./codecs.ts";
 import { encodeFrame } from "../../protocol/transaction-frame.ts";
 import { frameBodyOf } from "./frame.ts";
-import { type Lease, wireLease } from "./lease.ts";
+import { type JobLease, type Lease, wireLease } from "./lease.ts";
 import type { Addresses, StreamTarget } from "./paths.ts";
 
 /** Options of `tx.create`. All are optional. */
@@ -55,6 +55,8 @@ export interface Transaction {
   /** Commits the offset of a lease, or of a batch: its records count as processed, together with this transaction. */
   commit(batch: Committable): void;
   commit(lease: Lease, offset: string): void;
+  /** Ends a job together with this transaction, or refuses it with `lease_lost` if the job is another worker's. */
+  done(job: JobLease): void;
   /** Acknowledges the wake of a subscription. */
   ack(ack: SubscriptionAck): void;
   /** Commits the transaction only if the tail of the stream is this offset (else `tail_moved`), or if it does not exist. */
@@ -155,6 +157,10 @@ export class Draft implements Transaction {
     if (to === undefined) throw new HapaxError("invalid_request", "commit needs an offset");
     this.leases.set(this.#operations.length, { lease, offset: to });
     this.#other({ commit: { ...wireLease(lease), offset: to } });
+  }
+
+  done(job: JobLease): void {
+    this.#other({ done: { ...wireLease(job), offset: job.offset } });
   }
 
   ack(ack: SubscriptionAck): void {

@@ -18,6 +18,8 @@ export interface GroupOptions {
   readonly start?: GroupStart;
   /** How long a member counts as live without a sign of life, in milliseconds. Default: the server's, 30,000. */
   readonly leaseMs?: number;
+  /** The group gives single records as jobs; `connection.jobs` creates such a group. Then `pattern` is refused. */
+  readonly jobs?: boolean;
 }
 
 /** The progress of a group on one stream. */
@@ -36,6 +38,8 @@ export interface GroupCursor {
   readonly handOver: boolean;
   /** The stream is closed and committed to its end. */
   readonly finished: boolean;
+  /** Of a group of jobs: how many were given and are not done. */
+  readonly openJobs: number | undefined;
 }
 
 /** The server's description of a group. */
@@ -157,6 +161,7 @@ function cursorOf(value: unknown): GroupCursor {
     member: textOr(one.get("member")),
     handOver: one.get("handOver") === true,
     finished: one.get("finished") === true,
+    openJobs: one.has("openJobs") ? numberOr(one.get("openJobs")) : undefined,
   };
 }
 

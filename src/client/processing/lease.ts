@@ -36,3 +36,8 @@ export function wireLease({ group, stream, token, member }: Lease): Lease {
 export function leaseLost(message: string, cause?: unknown): HapaxError {
   return new HapaxError("lease_lost", message, { cause, status: 409 });
 }
+
+/** A job of a worker, as plain data: a record that no other worker has. PROTOCOL.md §20.5. */
+export interface JobLease extends Lease {
+  readonly offset: string;
+}

@@ -27,14 +27,19 @@ async function take(call: GroupCall): Promise<ServerAnswer> {
   const untilMs = parts.clock.steadyMs() + request.waitMs;
   // A worker that waits is one of the live readers that its caller may have.
   const leave = request.waitMs === 0 ? undefined : call.ticket?.openReader();
+  let isGone = false;
+  exchange.onAbort(() => {
+    isGone = true;
+  });
   try {
     for (;;) {
       const answer = await takeOnce(call, request);
-      const leftMs = untilMs - parts.clock.steadyMs();
-      const isOver = leftMs <= 0 || parts.drain.isDraining || exchange.isGone === true;
       if ("status" in answer) return answer;
+      const leftMs = untilMs - parts.clock.steadyMs();
+      if (leftMs > 0 && !parts.drain.isDraining) await waitForJobs(call, request, leftMs);
+      // A worker that has gone must get nothing: it would not learn of it.
+      const isOver = isGone || leftMs <= 0 || parts.drain.isDraining;
       if (isOver) return encodeNothing(request, answer);
-      await waitForJobs(call, request, leftMs);
       call.access.requireCurrent(parts.clock.nowMs());
     }
   } finally {
@@ -82,7 +87,8 @@ function waitForJobs(call: GroupCall, request: TakeBody, leftMs: number): Promis
     const ends: (() => void)[] = [];
     const finish = (): void => {
       for (const end of ends.splice(0)) end();
-      resolve();
+      // Other requests get their turn before the next look, also if there is always a reason to look.
+      parts.clock.after(0, resolve);
     };
     ends.push(
       parts.engine.jobs.watch(kept, request, finish),
