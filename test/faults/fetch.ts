@@ -58,6 +58,17 @@ export const fetchFaults: readonly Fault[] = [
     },
   },
   {
+    name: "fetch: an answer is compressed where the platform drops Content-Encoding",
+    guarantee: "G10",
+    file: EXCHANGE,
+    find: 'this.#isOfNext = "nextUrl" in request;',
+    replace: "this.#isOfNext = false;",
+    caughtBy: {
+      file: TEST,
+      test: "an answer > is not compressed for Next.js, which drops Content-Encoding",
+    },
+  },
+  {
     name: "fetch: a reader that takes nothing is not seen",
     guarantee: "G34",
     file: ANSWER,

@@ -10,7 +10,7 @@ import {
   type FetchServer,
 } from "../../src/streams/runtimes/fetch.ts";
 import type { FetchHost } from "./fetch-hosts.ts";
-import { listenWith } from "./fetch-listener.ts";
+import { KEEP_ALIVE_MS, listenWith } from "./fetch-listener.ts";
 
 function serverAt(url: string, longPollMs: number): FetchServer {
   return createFetchServer({
@@ -31,6 +31,7 @@ export async function startOnHono(longPollMs: number): Promise<FetchHost> {
     return server.fetch(context.req.raw);
   });
   const http = serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" });
+  if ("keepAliveTimeout" in http) http.keepAliveTimeout = KEEP_ALIVE_MS;
   if (!http.listening) await once(http, "listening");
   const url = `http://127.0.0.1:${String((http.address() as AddressInfo).port)}`;
   const started = serverAt(url, longPollMs);
@@ -62,7 +63,7 @@ function routeModule({ fetch: answer }: FetchServer): Readonly<Record<string, Ro
 
 /**
  * The exports of a route handler, called as Next.js calls them: the one of the method, with the request and the parameters of the
- * path as a promise. Next.js itself is not installed: it is 25 times the size of this package's tarball with all its parts.
+ * path as a promise, and with the headers that it lets through. Next.js itself is not installed: it is 250 times the size of this package's tarball.
  */
 export async function startAsRouteHandler(longPollMs: number): Promise<FetchHost> {
   let module: Readonly<Record<string, RouteHandler>> | undefined;
@@ -70,8 +71,16 @@ export async function startAsRouteHandler(longPollMs: number): Promise<FetchHost
     const handler = module?.[request.method];
     // As Next.js answers: it knows the methods from the names of the exports.
     if (handler === undefined) return new Response(null, { status: 405 });
-    const path = new URL(request.url).pathname.split("/").slice(1);
-    return handler(request, { params: Promise.resolve({ path }) });
+    const url = new URL(request.url);
+    const path = url.pathname.split("/").slice(1);
+    // It hands over a NextRequest, and takes the framing of answers for its own.
+    Object.defineProperty(request, "nextUrl", { value: url });
+    const { status, headers, body } = await handler(request, { params: Promise.resolve({ path }) });
+    const kept = new Headers(headers);
+    for (const name of ["content-length", "content-encoding", "transfer-encoding"]) {
+      kept.delete(name);
+    }
+    return new Response(body, { status, headers: kept });
   });
   const server = serverAt(listener.url, longPollMs);
   module = routeModule(server);

@@ -41,6 +41,8 @@ export class FetchExchange implements Exchange {
   readonly #request: Request;
   readonly #parts: FetchExchangeParts;
   readonly #scheme: string;
+  /** Next.js drops `Content-Encoding` from the answers of route handlers, so a compressed one would be read as it is. */
+  readonly #isOfNext: boolean;
   #bodyBytes = 0;
 
   constructor(request: Request, parts: FetchExchangeParts) {
@@ -54,6 +56,7 @@ export class FetchExchange implements Exchange {
     this.#request = request;
     this.#parts = parts;
     this.#scheme = scheme;
+    this.#isOfNext = "nextUrl" in request;
   }
 
   get baseUrl(): string {
@@ -70,7 +73,7 @@ export class FetchExchange implements Exchange {
 
   header(name: string): string | undefined {
     const value = this.#request.headers.get(name);
-    if (value === null) return undefined;
+    if (value === null || (name === "accept-encoding" && this.#isOfNext)) return undefined;
     if (ONCE.has(name) && value.includes(",") && hasOpenComma(value)) {
       throw invalid(name, "is sent twice, or has a comma, which looks the same here");
     }

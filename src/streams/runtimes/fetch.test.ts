@@ -224,6 +224,17 @@ describe("an answer", () => {
     expect(gunzipSync(await answer.arrayBuffer()).toString()).toBe(text);
   });
 
+  test("is not compressed for Next.js, which drops Content-Encoding", async () => {
+    const server = await startWith();
+    await ask(server, "POST", "/s", { headers: TEXT, body: "word ".repeat(1000) });
+    const request = new Request(`${ORIGIN}/s`, { headers: { "Accept-Encoding": "gzip" } });
+    // As a NextRequest has it.
+    Object.defineProperty(request, "nextUrl", { value: new URL(request.url) });
+    const answer = await server.fetch(request);
+    expect(answer.headers.get("Content-Encoding")).toBeNull();
+    expect(await answer.text()).toBe("word ".repeat(1000));
+  });
+
   test("G34 is handed over in slices, so that it is known how much was taken", async () => {
     const server = await startWith();
     const text = "ab".repeat(100_000);
