@@ -21,14 +21,17 @@ const FILES = [
   "test/client/reads-storms",
   "src/streams/stores/file/verification",
   "test/protocol/conformance-bun",
+  "test/protocol/conformance-deno",
   "test/protocol/conformance-fetch",
+  "test/protocol/conformance-hono",
+  "test/protocol/conformance-next",
+  "test/protocol/extensions-fetch",
   "test/workers",
   "src/toolkit/rules/saga",
   "test/ledgers/redis-conformance",
   "test/objects",
   "test/window",
   "test/postgres",
-  "test/objects",
   "test/heavy",
 ];
 

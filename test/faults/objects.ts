@@ -11,6 +11,7 @@ const SOCKET = "src/streams/runtimes/reader-socket.ts";
 const STORE_TEST = "test/workers/store.test.ts";
 const TEST = "test/workers/streams.test.ts";
 const DOOR_TEST = "test/workers/door.test.ts";
+const PARTS_TEST = "test/workers/parts.test.ts";
 const FRAMES = "the store of an object > keeps the contract of stores, in frames";
 const IN_PAGES = "the store of an object > keeps the contract of stores, in pages";
 
@@ -30,8 +31,8 @@ export const objectFaults: readonly Fault[] = [
     name: "objects: another spelling of a path leads to another object",
     guarantee: "G72",
     file: "src/streams/runtimes/streams-door.ts",
-    find: `return objectOf(parsed.name) ?? asked;`,
-    replace: `return objectOf(pathname) ?? asked;`,
+    find: "return objectOf(stream) ?? asked;",
+    replace: "return objectOf(url.pathname) ?? asked;",
     caughtBy: {
       file: DOOR_TEST,
       test: "the door of streams in objects > G72 every spelling of a path leads to the one object of its stream",
@@ -41,11 +42,45 @@ export const objectFaults: readonly Fault[] = [
     name: "objects: a caller chooses the object of a stream",
     guarantee: "G72",
     file: "src/streams/runtimes/streams-door.ts",
-    find: `return objectOf(parsed.name) ?? asked;`,
-    replace: `return asked ?? objectOf(parsed.name);`,
+    find: "return objectOf(stream) ?? asked;",
+    replace: "return asked ?? objectOf(stream);",
     caughtBy: {
       file: DOOR_TEST,
       test: "the door of streams in objects > G72 a stream outside of /v1/stream is in the object of its path, also if its caller names another one",
+    },
+  },
+  {
+    name: "objects: a transaction creates a stream of another object",
+    guarantee: "G72",
+    file: "src/streams/server/transactions.ts",
+    find: 'if (operation.kind === "create") parts.checkPlace?.(operation.command.name, exchange);',
+    replace: "",
+    caughtBy: {
+      file: PARTS_TEST,
+      test: "streams of another object > G72 a transaction creates no stream where no path leads",
+    },
+  },
+  {
+    name: "objects: a client says itself which object it has reached",
+    guarantee: "G72",
+    file: "src/streams/runtimes/streams-door.ts",
+    find: "else headers.set(OBJECT_HEADER, encodeURIComponent(name));",
+    replace:
+      "else if (!headers.has(OBJECT_HEADER)) headers.set(OBJECT_HEADER, encodeURIComponent(name));",
+    caughtBy: {
+      file: PARTS_TEST,
+      test: "streams of another object > G72 a client names its object by ?object= alone",
+    },
+  },
+  {
+    name: "objects: subscriptions that nobody serves are kept in silence",
+    guarantee: "G70",
+    file: "src/streams/server/compose.ts",
+    find: "if (create === undefined && store.world.subscriptions.byId.size > 0) {",
+    replace: "if (create === undefined && store.world.subscriptions.byId.size < 0) {",
+    caughtBy: {
+      file: PARTS_TEST,
+      test: "an object without parts > §12.14 refuses by name what it was made without, and has transactions, groups and forks",
     },
   },
   {

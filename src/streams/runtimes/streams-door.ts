@@ -86,7 +86,8 @@ export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<
 function nameOf(url: URL, objectOf: StreamsDoorOptions<never>["objectOf"]): string | undefined {
   const asked = url.searchParams.get("object") ?? undefined;
   const stream = streamOf(url);
-  return stream === undefined ? (asked ?? objectOf(url.pathname)) : (objectOf(stream) ?? asked);
+  if (stream === undefined) return asked ?? objectOf(url.pathname);
+  return objectOf(stream) ?? asked;
 }
 
 /** Undefined: it is not the path of a stream. What is no path at all is refused by the object. */

@@ -73,7 +73,10 @@ export interface ServerComponents {
    * a server needs `authorize`, or the option `insecurePublic`.
    */
   readonly address: string | undefined;
-  /** See `ServerParts`. Default: every stream may be created here. */
+  /**
+   * Throws the refusal of a stream that a transaction must not create here, for runtimes with many servers. Default: every stream may be
+   * created here.
+   */
   readonly checkPlace?: ServerParts["checkPlace"];
   /** The base URL at which webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;

@@ -18,12 +18,15 @@ import type { Route, RouteCall } from "./route.ts";
 export interface ServerPart {
   /** What a server without it names in its refusals. */
   readonly name: PartName;
+  /** What it answers, by fixed paths. */
   readonly routes: readonly Route[];
   /** The answer to paths of the part that no route takes. Undefined: the path is not of this part. */
   readonly unknown?: (path: string) => ServerAnswer | undefined;
   /** What `/` answers. Undefined: the text of every server. */
   readonly front?: (call: RouteCall) => Promise<ServerAnswer | undefined>;
+  /** Makes the subscriptions of the engine. */
   readonly createSubscriptions?: (parts: Omit<SubscriptionParts, "format">) => Subscriptions;
+  /** Makes the faults of a server with the option `testFaults`. */
   readonly createFaults?: (clock: Clock, random: Random) => Faults;
 }
 
