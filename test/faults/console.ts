@@ -53,7 +53,7 @@ export const consoleFaults: readonly Fault[] = [
   {
     name: "a page of entries begins with the last one of the page before",
     guarantee: "G93",
-    file: "src/toolkit/ledgers/entry-statements.ts",
+    file: "src/toolkit/ledgers/entry-pages.ts",
     find: "`(scope, key) > (${draft.bind(after)}, ${draft.bind(key)})`",
     replace: "`(scope, key) >= (${draft.bind(after)}, ${draft.bind(key)})`",
     caughtBy: {

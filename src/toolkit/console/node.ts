@@ -30,11 +30,11 @@ type Incoming = IncomingMessage & { readonly originalUrl?: string; readonly body
  * server.close();
  * ```
  */
-export function consoleListener({
-  fetch,
-}: LedgerConsole): (request: IncomingMessage, response: ServerResponse) => void {
+export function consoleListener(
+  admin: LedgerConsole,
+): (request: IncomingMessage, response: ServerResponse) => void {
   return (incoming, outgoing) => {
-    answer(fetch, incoming, outgoing).catch(() => {
+    answer(admin, incoming, outgoing).catch(() => {
       // The client has gone, or its request was cut off.
       outgoing.destroy();
     });
@@ -42,7 +42,7 @@ export function consoleListener({
 }
 
 async function answer(
-  fetch: LedgerConsole["fetch"],
+  admin: LedgerConsole,
   incoming: Incoming,
   outgoing: ServerResponse,
 ): Promise<void> {
@@ -51,7 +51,7 @@ async function answer(
     outgoing.writeHead(400).end();
     return;
   }
-  const response = await fetch(request);
+  const response = await admin.fetch(request);
   const body = new Uint8Array(await response.arrayBuffer());
   for (const [name, value] of response.headers)
     if (name !== "set-cookie") outgoing.setHeader(name, value);

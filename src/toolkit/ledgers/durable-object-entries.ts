@@ -23,8 +23,6 @@ import {
   leftOf,
   moveStatement,
   nextDueStatement,
-  pageOf,
-  pageStatement,
   placedOf,
   putStatement,
   removeStatement,
@@ -34,6 +32,7 @@ import {
   textOf,
   writtenOf,
 } from "./entry-statements.ts";
+import { pageOf, pageStatement } from "./entry-pages.ts";
 import type {
   Entry,
   EntryFilter,

@@ -5,19 +5,9 @@
  * Texts are few and always the same, so that clients can keep them prepared: what varies is bound.
  */
 
-import { HapaxError } from "../../base/errors.ts";
 import { quotedText } from "../databases/quoting.ts";
 import type { EntryState } from "../rules/claim.ts";
-import type {
-  Entry,
-  EntryFilter,
-  EntryPage,
-  EntryWrite,
-  Expected,
-  PageFilter,
-  Place,
-  PlacedEntry,
-} from "./ledger.ts";
+import type { Entry, EntryFilter, EntryWrite, Expected, Place, PlacedEntry } from "./ledger.ts";
 
 /** What all clients take. */
 export type SqlValue = string | number | null | Uint8Array;
@@ -79,10 +69,10 @@ export interface Dialect {
   readonly isChosen: (from: string) => string;
 }
 
-type Row = Readonly<Record<string, unknown>>;
+export type Row = Readonly<Record<string, unknown>>;
 
 /** One statement in the making: values are bound in the order in which the text names them. */
-class Draft {
+export class Draft {
   readonly values: SqlValue[] = [];
   readonly #dialect: Dialect;
 
@@ -350,69 +340,6 @@ export function scanStatement(dialect: Dialect, filter: EntryFilter): Statement 
   WHERE ${where} ORDER BY ${ORDERS[order]} LIMIT ${draft.bind(max)}`);
 }
 
-/**
- * LG13: by the primary key, or by the index of a state, from the place on where the page before has ended. One entry more than the
- * page has says that another one follows.
- */
-export function pageStatement(dialect: Dialect, filter: PageFilter): Statement {
-  const draft = new Draft(dialect);
-  const { kind, scope, state, from, max, isBare } = filter;
-  const where = [`kind = ${draft.bind(kind)}`];
-  let order = "scope, key";
-  if (state !== undefined) {
-    where.push(`state = '${STATES[state]}'`);
-    order = ORDERS.made;
-    if (from !== undefined) {
-      const [made, token] = placeInPages(from);
-      // The first condition is for the index, which does not have the token.
-      where.push(
-        `made_at >= ${dialect.momentOf(draft.bind(made))}`,
-        `(made_at, token) > (${dialect.momentOf(draft.bind(made))}, CAST(${draft.bind(token)} AS BIGINT))`,
-      );
-    }
-  } else {
-    if (scope !== undefined) where.push(`scope = ${draft.bind(scope)}`);
-    if (from !== undefined) {
-      const [after, key] = placeInPages(from);
-      where.push(
-        scope === undefined
-          ? `(scope, key) > (${draft.bind(after)}, ${draft.bind(key)})`
-          : `key > ${draft.bind(key)}`,
-      );
-    }
-  }
-  const columns = columnsOf(isBare === true ? { ...dialect, data: "NULL AS bytes" } : dialect);
-  return draft.end(`SELECT kind, scope, key, ${columns}, ${dialect.momentText} AS made
-  FROM ${dialect.entries} WHERE ${where.join(" AND ")} ORDER BY ${order} LIMIT ${draft.bind(max + 1)}`);
-}
-
-/** The page of rows that `pageStatement` has found. */
-export function pageOf(
-  rows: readonly Row[],
-  { max, state }: PageFilter,
-  bytesOf: (value: unknown) => Uint8Array | undefined,
-): EntryPage {
-  const entries = rows.slice(0, max).map((row) => placedOf(row, bytesOf));
-  const last = rows[max - 1];
-  if (rows.length <= max || last === undefined) return { entries, next: undefined };
-  const { scope, key, made, token } = last;
-  const names = state === undefined ? [scope, key] : [made, token];
-  return { entries, next: JSON.stringify(names.map(String)) };
-}
-
-/** Parses the `next` of a page. Throws `invalid_request` if no page has given it. */
-export function placeInPages(from: string): readonly [string, string] {
-  try {
-    const parsed: unknown = JSON.parse(from);
-    const [one, other, ...more]: readonly unknown[] = Array.isArray(parsed) ? parsed : [];
-    if (typeof one === "string" && typeof other === "string" && more.length === 0)
-      return [one, other];
-  } catch {
-    // It is refused below.
-  }
-  throw new HapaxError("invalid_request", "no page has led here: pass the `next` of a page");
-}
-
 /** LG10: one search for each kind. Answers one row, whose `due` is null if there is none. */
 export function nextDueStatement(dialect: Dialect, kinds: readonly string[]): Statement {
   const draft = new Draft(dialect);
@@ -437,12 +364,12 @@ export function sweepStatement(dialect: Dialect, max: number): Statement {
   return draft.end(`DELETE FROM ${dialect.entries} WHERE ${where} RETURNING token`);
 }
 
-const ORDERS: Readonly<Record<NonNullable<EntryFilter["order"]>, string>> = {
+export const ORDERS: Readonly<Record<NonNullable<EntryFilter["order"]>, string>> = {
   made: "made_at, token",
   due: "lease_until, token",
 };
 
-const STATES: Readonly<Record<EntryState, EntryState>> = {
+export const STATES: Readonly<Record<EntryState, EntryState>> = {
   running: "running",
   done: "done",
   failed: "failed",
@@ -450,7 +377,7 @@ const STATES: Readonly<Record<EntryState, EntryState>> = {
 };
 
 // One lower-case word each: clients may be set to write the names in another way.
-function columnsOf({ between, now, data }: Dialect): string {
+export function columnsOf({ between, now, data }: Dialect): string {
   return `token, revision, state, attempts, fingerprint, ${data}, ${between(now, "lease_until")} AS lease, lease_ms AS given,
   ${between(now, "expires_at")} AS keep, ${between("made_at", now)} AS age`;
 }

@@ -29,8 +29,6 @@ import {
   leftOf,
   lockStatement,
   nextDueStatement,
-  pageOf,
-  pageStatement,
   placedOf,
   putStatement,
   redrawStatement,
@@ -40,6 +38,7 @@ import {
   sweepStatement,
   writtenOf,
 } from "./entry-statements.ts";
+import { pageOf, pageStatement } from "./entry-pages.ts";
 import { requirePlace } from "./places.ts";
 
 /** Commits take milliseconds. */

@@ -4,7 +4,7 @@
  */
 
 import { type RedisSession, replyList, replyText } from "../databases/redis.ts";
-import { placeInPages } from "./entry-statements.ts";
+import { placeInPages } from "./entry-pages.ts";
 import type { Entry, EntryFilter, EntryPage, PageFilter, PlacedEntry } from "./ledger.ts";
 import { readEntries, safeInteger } from "./redis-entry.ts";
 import { placeOfId, type ShardKeys, STATES } from "./redis-keys.ts";

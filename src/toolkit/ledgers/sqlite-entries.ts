@@ -21,8 +21,6 @@ import {
   findStatement,
   leftOf,
   nextDueStatement,
-  pageOf,
-  pageStatement,
   placedOf,
   putStatement,
   removeStatement,
@@ -32,6 +30,7 @@ import {
   textOf,
   writtenOf,
 } from "./entry-statements.ts";
+import { pageOf, pageStatement } from "./entry-pages.ts";
 import { requirePlace } from "./places.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
 import { drawsFreely, drawToken, keepingTokens, reserving } from "./sqlite-tokens.ts";
