@@ -50,6 +50,7 @@ import { poisonFaults } from "./poison.ts";
 import { processingFaults } from "./processing.ts";
 import { queryBuilderFaults } from "./query-builders.ts";
 import { quotaFaults } from "./quotas.ts";
+import { retentionFaults } from "./retention.ts";
 import { requestFaults } from "./requests.ts";
 import { redisFaults } from "./redis.ts";
 import { reuseFaults } from "./reuse.ts";
@@ -104,6 +105,7 @@ export const faults: readonly Fault[] = [
   ...lifeFaults,
   ...quotaFaults,
   ...requestFaults,
+  ...retentionFaults,
   ...keyFaults,
   ...stormFaults,
   ...logFaults,

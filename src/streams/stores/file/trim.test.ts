@@ -208,6 +208,35 @@ test("RC3 S9 around a trim the power may go at any call: nothing behind the last
   }
 }, 20_000);
 
+test("RC3 G110 a power cut or a kill at any call of the disk around trims leaves each trim whole or not there", async () => {
+  const cuts = [2500, 2501, 6000];
+  for (let call = 1, isOver = false; !isOver; call += 1) {
+    for (const end of ["crash", "kill"] as const) {
+      const disk = createSimulatedDisk(call);
+      const store = await openLog(disk, 15);
+      disk.stopAt(call);
+      let [told, asked] = [0, 0];
+      const work = async (): Promise<true> => {
+        for (const to of cuts) {
+          asked = to;
+          await write(store, trimmed(1, to), ended("touched", 2));
+          told = to;
+          await store.maintain();
+        }
+        return true;
+      };
+      isOver = (await Promise.race([work(), disk.stopped])) === true;
+      const next = await openOn(disk[end]());
+      const earliest = next.world.byId.get(1 as StreamId)?.retained?.earliest ?? 0;
+      expect([told, asked]).toContain(earliest);
+      await expectLog(next, earliest, 15);
+      // A frame is whole or not there: what came with the trim did, too.
+      expect(next.world.byId.get(2 as StreamId)?.accessedAtMs === 3).toBe(earliest > 0);
+      await next.close();
+    }
+  }
+}, 60_000);
+
 /** Returns the offset of the first append that can be read. */
 async function firstKept(store: FileStore, parts: number): Promise<number> {
   for (let at = 0; at < parts; at += 1) {

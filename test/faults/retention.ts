@@ -1,0 +1,84 @@
+/** Faults in what is trimmed, when, and what readers are told. */
+
+import type { Fault } from "./faults.ts";
+
+const TRIM = "src/streams/core/trim.ts";
+const RULES = "src/streams/core/trim.test.ts";
+const ENGINE = "src/streams/engine/trims.test.ts";
+
+export const retentionFaults: readonly Fault[] = [
+  {
+    name: "a cut takes what a group still needs",
+    guarantee: "G111",
+    file: TRIM,
+    find: "if (needed !== undefined && needed.from < to) return",
+    replace: "if (needed !== undefined && needed.from < 0) return",
+    caughtBy: {
+      file: RULES,
+      test: "T3 stops at what a group, a subscription or a fork needs, unless it drops that",
+    },
+  },
+  {
+    name: "a mark has the time of the append behind it",
+    guarantee: "G112",
+    file: TRIM,
+    find: "const limitMs = seconds === undefined ? -Infinity : atMs - seconds * 1000;",
+    replace: "const limitMs = seconds === undefined ? -Infinity : atMs - seconds * 900;",
+    caughtBy: {
+      file: RULES,
+      test: "T1 T2 T4 by age trims between two appends, never too early and at most a 16th late",
+    },
+  },
+  {
+    name: "a rule by bytes leaves fewer than it says",
+    guarantee: "G112",
+    file: TRIM,
+    find: "const limit = bytes === undefined ? -Infinity : tail - bytes;",
+    replace: "const limit = bytes === undefined ? -Infinity : tail - bytes / 2;",
+    caughtBy: {
+      file: RULES,
+      test: "T1 T2 T4 by bytes keeps the newest, and at most a 16th and an append more",
+    },
+  },
+  {
+    name: "readers hear of a trim before it is durable",
+    guarantee: "G110",
+    file: "src/streams/engine/commit.ts",
+    find: "return this.#trims.get(state.id)?.earliest ?? ownEarliest(state);",
+    replace: "return ownEarliest(state);",
+    caughtBy: {
+      file: ENGINE,
+      test: "G110 W2 is answered when it is durable, and until then readers get what they got before",
+    },
+  },
+  {
+    name: "a cut inside an append takes the append",
+    guarantee: "G110",
+    file: "src/streams/engine/trims.ts",
+    find: "return page.start;",
+    replace: "return offset;",
+    caughtBy: { file: ENGINE, test: "G110 begins at an append, and the offsets behind it stay" },
+  },
+  {
+    name: "an idle stream keeps what is too old",
+    guarantee: "G112",
+    file: "src/streams/engine/trims.ts",
+    find: "this.#deadlines.add(dueMs > nowMs ? dueMs : nowMs + REST_MS, state.id);",
+    replace: "this.#deadlines.add(Infinity, state.id);",
+    caughtBy: {
+      file: ENGINE,
+      test: "G112 by age goes by journal time, also without appends and after a restart",
+    },
+  },
+  {
+    name: "a snapshot forgets where a stream may be cut",
+    guarantee: "G112",
+    file: "src/streams/stores/journal/retention-format.ts",
+    find: "writer.varint(marks.length);",
+    replace: "writer.varint(0); if (marks.length > 0) return;",
+    caughtBy: {
+      file: "src/streams/stores/file/trim.test.ts",
+      test: "G112 a snapshot has what each stream keeps, where it begins, and where it may be cut",
+    },
+  },
+];
