@@ -113,6 +113,8 @@ export class JournalStore implements Store {
   #cancelTimer: () => void = () => undefined;
   /** Data was deleted since room was last freed; perhaps also before the directory was opened. */
   #hasFreed = true;
+  /** Streams were trimmed since then: their room comes back with the snapshots, so these come twice as often. */
+  #hasTrimmed = false;
   #isTidyingSoon = false;
   #failuresInRow = 0;
   #fullAtMs = -Infinity;
@@ -268,6 +270,7 @@ export class JournalStore implements Store {
     for (const change of changes) {
       if (change.kind === "removed") this.#cache.remove(change.stream);
       if (change.kind === "removed" || change.kind === "trimmed") this.#hasFreed = true;
+      if (change.kind === "trimmed") this.#hasTrimmed = true;
     }
     this.#commits += 1;
     this.#waiters.settle(this.#ordinal, undefined);
@@ -307,7 +310,8 @@ export class JournalStore implements Store {
 
   #considerBackground(): void {
     if (this.#isClosing || this.#failure !== undefined) return;
-    if (this.#bound.isDue) void this.#startBackground();
+    const isDue = this.#bound.isDue || (this.#hasTrimmed && this.#bound.isHalfDue);
+    if (isDue) void this.#startBackground();
     else if (this.#hasFreed && this.#isTight) this.#tidySoon();
   }
 
@@ -342,6 +346,7 @@ export class JournalStore implements Store {
   #startBackground(): Promise<void> {
     this.#bound.workBegins();
     this.#hasFreed = false;
+    this.#hasTrimmed = false;
     this.#background ??= this.#tidyUp()
       .catch((error: unknown) => {
         this.#hasFreed = true; // On a full disk this makes it try again.

@@ -57,6 +57,11 @@ export class ReplayBound {
     return bytes > 0 && (changes >= this.#span.changes || bytes >= this.#span.bytes);
   }
 
+  /** Whether the next snapshot may begin early, to give back the room of what was trimmed. */
+  get isHalfDue(): boolean {
+    return this.#bytes - this.#bytesBefore >= this.#span.bytes / 2;
+  }
+
   /** Whether a restart would replay so much that commits wait for the running work. */
   get isFull(): boolean {
     const { changes, bytes } = this.#span;
