@@ -18,6 +18,7 @@ const FILES = [
   "test/storms",
   "test/races",
   "test/client/writes-storms",
+  "test/processing/jobs-kills",
   "test/client/reads-storms",
   "src/streams/stores/file/verification",
   "test/protocol/conformance-bun",
