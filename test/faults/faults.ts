@@ -24,6 +24,7 @@ import { dashboardFaults } from "./dashboard.ts";
 import { directoryFaults } from "./directories.ts";
 import { doorFaults } from "./doors.ts";
 import { namespaceFaults } from "./namespaces.ts";
+import { jobFaults } from "./jobs.ts";
 import { journalFaults } from "./journal.ts";
 import { keyFaults } from "./keys.ts";
 import { laneFaults } from "./lane.ts";
@@ -118,6 +119,7 @@ export const faults: readonly Fault[] = [
   ...clientTokenFaults,
   ...clientWriteFaults,
   ...processingFaults,
+  ...jobFaults,
   ...pipelineFaults,
   ...pipelineRecordFaults,
   ...chaosFaults,

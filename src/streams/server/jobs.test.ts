@@ -223,6 +223,22 @@ describe("jobs over HTTP", () => {
     expect(await last).toMatchObject({ jobs: [] });
   }, 10_000);
 
+  test("a worker that has gone gets nothing, and stalls no other", async () => {
+    const server = await start();
+    const worker = await withJobs(server, []);
+    const other = await Worker.join(server);
+    const { member } = worker;
+    const body = JSON.stringify({ member, waitMs: 20_000 });
+    const signal = AbortSignal.timeout(100);
+    const given = fetch(`${server.url}${GROUP}/take`, { method: "POST", body, signal });
+    await expect(given).rejects.toThrow();
+    await new Promise((resolve) => {
+      setTimeout(resolve, 200);
+    });
+    await send(server, "POST", "/in", [1]);
+    expect((await other.take({ waitMs: 5000 })).jobs).toMatchObject([{ data: 1, attempt: 1 }]);
+  });
+
   test("records of a stream that is not JSON are its appends, as base64", async () => {
     const server = await start();
     const headers = { "Content-Type": "text/plain" };
