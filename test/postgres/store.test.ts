@@ -190,6 +190,30 @@ describe.skipIf(reason !== undefined)("a store in PostgreSQL", () => {
     });
   });
 
+  test("G81 the table of a segment that is just being made is not swept away", async () => {
+    const schema = freshSchema();
+    const harm: Harm = { isKilled: false };
+    const store = await openOnPool(server.pool, { schema, leaseMs: 60_000 }, harm);
+    await write(store, created(1));
+    const tables = new PostgresTables(pgSession(server.pool), {
+      schema,
+      shard: 0,
+      keepsPromise: () => true,
+    });
+    let sweeps = 0;
+    harm.after = async (text) => {
+      if (!text.startsWith("CREATE TABLE")) return;
+      sweeps += 1;
+      await tables.sweep(store.epoch); // As after a snapshot that ends at this moment.
+    };
+    for (let at = 0; at < 3; at += 1) await write(store, appended(1, pattern(at * 40_000, 40_000)));
+    expect(sweeps).toBe(2);
+    await store.close();
+    const next = await openOnPool(server.pool, { schema });
+    expect(next.world.byId.get(1 as never)?.tail).toBe(120_000);
+    await next.close();
+  });
+
   test("G80 a living owner is not taken over, a dead one is after its lease, and one that has closed at once", async () => {
     const schema = freshSchema();
     const harm: Harm = { isKilled: false };

@@ -242,10 +242,13 @@ export class PostgresTables implements ShardTables {
           WHERE i.shard = p.shard AND i.lsn = p.lsn AND i.epoch = p.epoch)`,
       [this.#shard, epoch],
     );
+    // The table of the next segment is made before its row: what comes after the newest segment is not dropped.
     const prefix = `hapax_seg_${this.#shard}_`;
     const { rows } = await this.#session.run(
       `SELECT substring(c.relname FROM $2::int)::bigint AS number FROM pg_class c
         WHERE c.relnamespace = $3::regnamespace AND c.relkind = 'r' AND c.relname ~ ('^' || $1 || '[0-9]{1,10}$')
+          AND substring(c.relname FROM $2::int)::bigint
+            < (SELECT max(number) FROM ${this.#schema}.hapax_segment WHERE shard = $4)
           AND NOT EXISTS (SELECT 1 FROM ${this.#schema}.hapax_segment s
             WHERE s.shard = $4 AND s.number = substring(c.relname FROM $2::int)::bigint)`,
       [prefix, prefix.length + 1, this.#schema, this.#shard],
