@@ -7,6 +7,7 @@ import {
   decodeFrameHeader,
   FRAME_HEADER_BYTES,
   isFrameValid,
+  SEGMENT_HEADER_BYTES,
 } from "../journal/format.ts";
 import type { FrameSource, LogContents, ReplaySegment } from "../journal/replay.ts";
 import type { ScannedFrame, ScanEnd } from "../journal/scan.ts";
@@ -123,7 +124,10 @@ export class TableContents implements LogContents {
   }
 }
 
-function segmentOf({ number, firstLsn, salt, crcBefore }: SegmentRow, end: number): TableSegment {
+/** `endOfRows`: 0 if there are none. */
+function segmentOf(row: SegmentRow, endOfRows: number): TableSegment {
+  const { number, firstLsn, salt, crcBefore } = row;
+  const end = Math.max(endOfRows, SEGMENT_HEADER_BYTES);
   return { number, name: segmentTable(number), firstLsn, salt, crcBefore, bytes: end, end };
 }
 
@@ -133,7 +137,7 @@ class FrameJoiner {
   #parts: Buffer[] = [];
   #bytes = 0;
   /** Where the next row must begin. */
-  end = 0;
+  end = SEGMENT_HEADER_BYTES;
 
   constructor(segment: TableSegment) {
     this.#segment = segment;

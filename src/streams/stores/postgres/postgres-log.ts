@@ -4,7 +4,7 @@ import { joinBytes } from "../../../base/bytes.ts";
 import type { Random } from "../../../base/random.ts";
 import { HapaxError } from "../../../base/errors.ts";
 import { damage } from "../journal/bytes.ts";
-import { alignFrame } from "../journal/format.ts";
+import { alignFrame, SEGMENT_HEADER_BYTES } from "../journal/format.ts";
 import { ReadBuffers } from "../journal/read-buffers.ts";
 import type {
   FramePlace,
@@ -63,7 +63,7 @@ export class PostgresLog implements SegmentLog {
     this.#nextLsn = nextLsn;
     this.#lastCrc = lastCrc;
     this.#before = contents.last;
-    for (const { end } of this.#segments) room.add(end);
+    for (const { end } of this.#segments) room.add(end - SEGMENT_HEADER_BYTES);
     for (const lsn of contents.images) room.image(lsn, contents.imageBytes(lsn));
   }
 
@@ -79,7 +79,8 @@ export class PostgresLog implements SegmentLog {
   ): Promise<Sealed & FramePlace> {
     const needed = alignFrame(bytes);
     let active = this.#segments.at(-1);
-    if (active === undefined || (active.end > 0 && active.end + needed > this.#segmentBytes)) {
+    const hasFrames = active !== undefined && active.end > SEGMENT_HEADER_BYTES;
+    if (active === undefined || (hasFrames && active.end + needed > this.#segmentBytes)) {
       active = await this.#roll();
     }
     const frame = seal(active.salt);
@@ -134,7 +135,7 @@ export class PostgresLog implements SegmentLog {
     if (found === undefined || at === this.#segments.length - 1) return;
     await this.#parts.fence.write({ kind: "retired", number: segment });
     this.#segments.splice(at, 1);
-    this.room.add(-found.end);
+    this.room.add(SEGMENT_HEADER_BYTES - found.end);
     this.#mustSweep = true;
   }
 
@@ -193,7 +194,8 @@ export class PostgresLog implements SegmentLog {
     const salt = Number.parseInt(this.#parts.random.id().slice(0, 8), 16);
     const row = { number, firstLsn: this.#nextLsn, salt, crcBefore: this.#lastCrc };
     await this.#parts.fence.write({ kind: "segment", segment: row });
-    const segment: TableSegment = { ...row, name: segmentTable(number), bytes: 0, end: 0 };
+    const end = SEGMENT_HEADER_BYTES;
+    const segment: TableSegment = { ...row, name: segmentTable(number), bytes: end, end };
     this.#segments.push(segment);
     return segment;
   }
