@@ -1,6 +1,7 @@
-/** `hapax verify`: whether a directory is what was written. */
+/** `hapax verify`: whether a directory or a database is what was written. */
 
-import type { StoreProblem, Verification } from "../streams/stores/file/verification.ts";
+import type { StoreProblem } from "../streams/stores/journal/problem.ts";
+import type { Verification, VerificationEvents } from "../streams/stores/journal/verification.ts";
 import type { Command, Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import {
@@ -13,25 +14,66 @@ import {
   PROGRESS_OPTION,
   withDirectory,
 } from "./directory.ts";
-import { EXIT } from "./failure.ts";
+import { asDatabaseFailure, requireDatabase, SCHEMA_OPTION, schemaOf } from "./database.ts";
+import { EXIT, usageFailure } from "./failure.ts";
 import { countOf, createPaint, printable } from "./terminal.ts";
 
 async function runVerify(invocation: Invocation, context: Context): Promise<number> {
+  const isDirectory = invocation.positionals.length > 0;
+  const store = invocation.value("store") ?? (isDirectory ? undefined : context.env["HAPAX_STORE"]);
+  if (isDirectory === (store !== undefined)) {
+    throw usageFailure("give a directory, or --store with the URL of a database");
+  }
+  if (store !== undefined) return runOnDatabase(requireDatabase(store), invocation, context);
   const hold = await chooseHold(invocation, context);
   return withDirectory(invocation, hold, (directory) =>
     verifyAndPrint(directory, invocation, context),
   );
 }
 
-/** Prints each problem as it is found, then the result; answers the exit code. */
+/** In one transaction that may not write: a server that uses the database goes on. */
+async function runOnDatabase(
+  url: string,
+  invocation: Invocation,
+  context: Context,
+): Promise<number> {
+  const { openOneConnection } = await import("../streams/stores/postgres/hosts.ts");
+  const { quoteSchema } = await import("../streams/stores/postgres/schema.ts");
+  const { verifyTables } = await import("../streams/stores/postgres/verification.ts");
+  try {
+    const schema = quoteSchema(schemaOf(invocation));
+    const session = await openOneConnection(url);
+    try {
+      const advice = "see: the guide to the store in PostgreSQL, chapter on damage";
+      const verify = (events: VerificationEvents) => verifyTables(session, schema, events);
+      return await printVerification(verify, advice, invocation, context);
+    } finally {
+      await session.close().catch(() => undefined);
+    }
+  } catch (error) {
+    throw asDatabaseFailure(error);
+  }
+}
+
 export async function verifyAndPrint(
   { disk }: OpenedDirectory,
   invocation: Invocation,
   context: Context,
 ): Promise<number> {
   const { verifyDisk } = await import("../streams/stores/file/verification.ts");
+  const verify = (events: VerificationEvents) => verifyDisk(disk, events);
+  return printVerification(verify, "see: hapax repair", invocation, context);
+}
+
+/** Prints each problem as it is found, then the result; answers the exit code. */
+async function printVerification(
+  verify: (events: VerificationEvents) => Promise<Verification>,
+  advice: string,
+  invocation: Invocation,
+  context: Context,
+): Promise<number> {
   const bar = createBar(invocation, context, "verifying");
-  const result = await verifyDisk(disk, {
+  const result = await verify({
     onProgress: bar.show,
     onProblem: (problem) => printProblem(problem, invocation, context, bar),
   });
@@ -40,7 +82,7 @@ export async function verifyAndPrint(
   if (invocation.has("json")) {
     await context.stdout.write(`${JSON.stringify({ isSound, ...result })}\n`);
   } else {
-    await context.stdout.write(resultText(result, context));
+    await context.stdout.write(resultText(result, advice, context));
   }
   return isSound ? EXIT.done : EXIT.refused;
 }
@@ -63,7 +105,7 @@ export function problemLine(problem: StoreProblem, context: Context): string {
   return printable(`${paint("red", "damaged:")} ${where}: ${what}; ${meaning}`);
 }
 
-function resultText(result: Verification, context: Context): string {
+function resultText(result: Verification, advice: string, context: Context): string {
   const paint = createPaint(context.stdout, context.env);
   const journal = `${countOf(result.frames, "frame")} with ${countOf(result.records, "record")}`;
   const lines = [
@@ -83,26 +125,37 @@ function resultText(result: Verification, context: Context): string {
   lines.push(
     result.problems === 0
       ? paint("green", "sound")
-      : `${paint("red", `${countOf(result.problems, "problem")}`)}; see: hapax repair`,
+      : `${paint("red", `${countOf(result.problems, "problem")}`)}; ${advice}`,
   );
   return `${lines.join("\n")}\n`;
 }
 
 export const verifyCommand: Command = {
   name: "verify",
-  summary: "check every checksum and every index entry of a directory",
-  usage: ["hapax verify <directory> [options]"],
-  positionalsMin: 1,
+  summary: "check every checksum and every index entry of a directory or a database",
+  usage: ["hapax verify <directory> [options]", "hapax verify --store <url> [options]"],
+  positionalsMin: 0,
   positionalsMax: 1,
-  options: [NO_LOCK_OPTION, PROGRESS_OPTION],
+  options: [
+    {
+      name: "store",
+      value: "url",
+      help: "streams in this PostgreSQL (postgres://user@host,host/database); without a directory also HAPAX_STORE",
+    },
+    SCHEMA_OPTION,
+    NO_LOCK_OPTION,
+    PROGRESS_OPTION,
+  ],
   details: [
     "Exit code 0: sound. 1: damaged; each problem is one line with its file, offset, LSN and consequence.",
     "A write that a kill has cut short at the end of the journal is not damage. The command changes nothing. --json prints",
     "one object a line.",
+    "With --store everything is read in one transaction that may not write, while servers go on; a standby will do.",
   ],
   examples: [
     ["is it sound?", "hapax verify ./hapax-data"],
     ["in a nightly job", "hapax verify ./backup --json --progress"],
+    ["streams in PostgreSQL", "hapax verify --store postgres://hapax@db-b/hapax"],
   ],
   run: runVerify,
 };

@@ -11,7 +11,7 @@ import { isHapaxError } from "../../../base/errors.ts";
 import type { StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import type { Disk } from "./disk.ts";
-import type { StoreProblem, ProblemKind } from "./problem.ts";
+import type { StoreProblem, ProblemKind } from "../journal/problem.ts";
 import { recover, type Recovered } from "./recovery.ts";
 import { placedRecordsOf, type ScannedFrame } from "../journal/scan.ts";
 import { snapshotName } from "./snapshot-file.ts";

@@ -14,11 +14,12 @@ import { isHapaxError } from "../../../base/errors.ts";
 import { Chain, type KnownFrame } from "../journal/chain.ts";
 import type { Disk } from "./disk.ts";
 import type { SegmentHeader } from "../journal/format.ts";
-import { IndexCheck } from "./index-check.ts";
-import { type StoreProblem, storeProblem } from "./problem.ts";
+import { describeLink, FrameCheck } from "../journal/frame-check.ts";
+import { IndexCheck } from "../journal/index-check.ts";
+import { type StoreProblem, storeProblem } from "../journal/problem.ts";
+import { LastFile } from "./last-file.ts";
 import { otherStore } from "../journal/replay.ts";
 import { recover, type Recovered } from "./recovery.ts";
-import { placedRecordsOf, type ScannedFrame } from "../journal/scan.ts";
 import { segmentName } from "./segments.ts";
 import { snapshotName } from "./snapshot-file.ts";
 import { scanSnapshot, type SnapshotScan } from "../journal/snapshot-scan.ts";
@@ -33,31 +34,10 @@ import {
 } from "./survey.ts";
 import { viewOf } from "./view.ts";
 
-export type { StoreProblem } from "./problem.ts";
+import type { Verification, VerificationEvents } from "../journal/verification.ts";
 
-export interface Verification {
-  readonly problems: number;
-  /** Why the server would not start on this directory, if so. */
-  readonly refusal: string | undefined;
-  readonly torn: { readonly file: string; readonly position: number } | undefined;
-  readonly segments: number;
-  readonly frames: number;
-  readonly records: number;
-  readonly snapshots: number;
-  readonly blocks: number;
-  readonly streams: number;
-  readonly extents: number;
-  readonly bytes: number;
-  /** False if the journal cannot be replayed. Then there is no index to check. */
-  readonly isIndexChecked: boolean;
-  /** LSN of the next frame, as far as can be seen. */
-  readonly nextLsn: number;
-}
-
-export interface VerificationEvents {
-  readonly onProblem: (problem: StoreProblem) => Promise<void>;
-  readonly onProgress: (bytes: number, bytesTotal: number) => Promise<void>;
-}
+export type { StoreProblem } from "../journal/problem.ts";
+export type { Verification } from "../journal/verification.ts";
 
 /** Verifies a directory. Reads everything once and recovers once. Memory: the world and its index, as in a server. */
 export async function verifyDisk(disk: Disk, events: VerificationEvents): Promise<Verification> {
@@ -98,13 +78,16 @@ class Verifier {
       snapshots.push(await this.#checkSnapshot(lsn, survey.storeId));
     }
     const recovered = await this.#recover(survey);
-    if (recovered !== undefined) this.#index = new IndexCheck(recovered.world, recovered.index);
+    if (recovered !== undefined) {
+      const { world, index } = recovered;
+      this.#index = new IndexCheck(world, index, new LastFile(this.#disk));
+    }
     this.#chain = new Chain(knownFrames(survey, snapshots));
     await this.#checkJournal(survey, snapshots);
     await this.#checkReach(snapshots, recovered);
     await this.#checkEnd(survey);
     if (this.#index !== undefined) {
-      for await (const problem of this.#index.finish(this.#disk)) await this.#report(problem);
+      for await (const problem of this.#index.finish()) await this.#report(problem);
     }
     if (this.#refusal !== undefined && this.#problems === 0) {
       const meaning = "the server does not start on this directory";
@@ -310,7 +293,9 @@ class Verifier {
       check.take(frame);
     });
     for (const range of scan.damage) found.push(describeDamage(segment.name, range, isReplayed));
-    found.push(...(this.#index?.endOfSegment(segment.number, segment.name, scan.damage) ?? []));
+    found.push(
+      ...(this.#index?.endOfSegment(segment.number, segment.name, scan.damage.length > 0) ?? []),
+    );
     for (const problem of found) await this.#report(problem);
     this.#frames += scan.frames;
     this.#records += check.records;
@@ -348,77 +333,6 @@ class Verifier {
   }
 }
 
-/** Checks the records of a segment's frames, in order. */
-class FrameCheck {
-  readonly #segment: ReadableSegment;
-  readonly #index: IndexCheck | undefined;
-  readonly #found: StoreProblem[];
-  readonly #replayLsn: number;
-  readonly #chain: Chain;
-  #lsn = 0;
-  #ordinal = 0;
-  records = 0;
-
-  constructor(
-    segment: ReadableSegment,
-    index: IndexCheck | undefined,
-    found: StoreProblem[],
-    replayLsn: number,
-    chain: Chain,
-  ) {
-    this.#replayLsn = replayLsn;
-    this.#chain = chain;
-    this.#segment = segment;
-    this.#index = index;
-    this.#found = found;
-  }
-
-  take(frame: ScannedFrame): void {
-    const { lsn, ordinal, crc } = frame.header;
-    const link = this.#chain.frame(this.#segment.name, lsn, crc);
-    if (link !== undefined) {
-      const isReplayed = lsn + 1 >= this.#replayLsn;
-      this.#found.push(describeLink(this.#segment.name, frame.position, lsn, link, isReplayed));
-    }
-    if (lsn === this.#lsn + 1 && ordinal !== this.#ordinal) {
-      this.#add(frame, `its first change is ${ordinal}, not ${this.#ordinal}`);
-    }
-    let changes = 0;
-    try {
-      for (const { record, at, bytes } of placedRecordsOf(frame)) {
-        this.records += 1;
-        if (record.kind !== "moved") changes += 1;
-        if (record.kind === "change") continue;
-        const { stream, data } = record.kind === "moved" ? record : record.change;
-        const place = { segment: this.#segment.number, position: frame.position + at, bytes };
-        this.#index?.record(stream, record.start, data.length, place);
-      }
-    } catch (error) {
-      this.#add(frame, error instanceof Error ? error.message : String(error));
-    }
-    this.#lsn = lsn;
-    this.#ordinal = ordinal + changes;
-  }
-
-  #add(frame: ScannedFrame, what: string): void {
-    const { name } = this.#segment;
-    const meaning = "the frame has the right checksum but was not written by this software";
-    const { lsn } = frame.header;
-    const stopsServer = lsn >= this.#replayLsn;
-    this.#found.push(
-      storeProblem({
-        kind: "record",
-        file: name,
-        offset: frame.position,
-        lsn,
-        what,
-        meaning,
-        stopsServer,
-      }),
-    );
-  }
-}
-
 /** ID1: the frames that STORE and the whole snapshots name. */
 function knownFrames(survey: DirectorySurvey, snapshots: readonly SnapshotScan[]): KnownFrame[] {
   const known: KnownFrame[] = [];
@@ -428,17 +342,6 @@ function knownFrames(survey: DirectorySurvey, snapshots: readonly SnapshotScan[]
   const mark = latestMark(survey.store ?? []);
   if (mark !== undefined) known.push({ lsn: mark.lsn, crc: mark.crc, by: STORE_NAME });
   return known;
-}
-
-function describeLink(
-  file: string,
-  offset: number,
-  lsn: number,
-  what: string,
-  stopsServer: boolean,
-): StoreProblem {
-  const meaning = "files of two directories are mixed; put back the one that belongs here";
-  return storeProblem({ kind: "chain", file, offset, lsn, what, meaning, stopsServer });
 }
 
 function describeShort(

@@ -1,8 +1,8 @@
 /**
  * Compares the index with the records that are really there.
  *
- * Records come in the order of the files. Each is compared with the index at once. At the end, the entries of the
- * index without a matching record are read one by one. So a sound directory is read only in order. Memory: one number
+ * Records come in the order of the segments. Each is compared with the index at once. At the end, the entries of the
+ * index without a matching record are read one by one. So a sound log is read only in order. Memory: one number
  * a stream.
  */
 
@@ -10,13 +10,19 @@ import type { StreamState } from "../../core/stream.ts";
 import { ownEarliest } from "../../core/trim.ts";
 import { OFFSET_ZERO, type Offset, type StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
-import { ByteReader, damaged } from "../journal/bytes.ts";
-import type { Disk, DiskFile } from "./disk.ts";
-import type { Extent, ExtentIndex, StreamExtents } from "../journal/extents.ts";
+import { ByteReader, damaged } from "./bytes.ts";
+import type { Extent, ExtentIndex, StreamExtents } from "./extents.ts";
 import { type StoreProblem, storeProblem } from "./problem.ts";
-import { decodeDataOnly } from "../journal/records.ts";
-import { parseSegmentName, segmentName } from "./segments.ts";
-import type { DamagedRange } from "./survey.ts";
+import { decodeDataOnly } from "./records.ts";
+
+/** Reads single extents of a log that may be damaged. */
+export interface ExtentSource {
+  /** What people know a segment by. */
+  nameOf(segment: number): string;
+  /** Returns fewer bytes if the segment ends before. Throws if there is no such segment. */
+  read(extent: Extent): Promise<Buffer>;
+  close(): Promise<void>;
+}
 
 export interface RecordPlace {
   readonly segment: number;
@@ -27,15 +33,17 @@ export interface RecordPlace {
 export class IndexCheck {
   readonly #world: World;
   readonly #index: ExtentIndex;
+  readonly #source: ExtentSource;
   readonly #foundBytes = new Map<StreamId, number>();
   readonly #damaged = new Set<number>();
   #segmentBytes = 0;
   #misplaced: StoreProblem[] = [];
   extents = 0;
 
-  constructor(world: World, index: ExtentIndex) {
+  constructor(world: World, index: ExtentIndex, source: ExtentSource) {
     this.#world = world;
     this.#index = index;
+    this.#source = source;
     for (const { count } of index.streams.values()) this.extents += count;
   }
 
@@ -52,21 +60,17 @@ export class IndexCheck {
     if (!isPointedTo) return;
     if ((into === 0) !== (start === extent.start)) {
       const what = `stream ${stream}: the record at offset ${start} is not where the index says`;
-      this.#misplaced.push(indexProblem(segmentName(place.segment), place.position, what));
+      this.#misplaced.push(indexProblem(this.#source.nameOf(place.segment), place.position, what));
     }
     this.#foundBytes.set(stream, (this.#foundBytes.get(stream) ?? 0) + length);
     this.#segmentBytes += place.bytes;
   }
 
   /** Says that all records of the segment have come. */
-  endOfSegment(
-    number: number,
-    name: string,
-    damage: readonly DamagedRange[],
-  ): readonly StoreProblem[] {
+  endOfSegment(number: number, name: string, isDamaged: boolean): readonly StoreProblem[] {
     const found = this.#misplaced;
     const liveBytes = this.#index.liveBytes(number);
-    if (damage.length > 0) this.#damaged.add(number);
+    if (isDamaged) this.#damaged.add(number);
     else if (liveBytes !== this.#segmentBytes) {
       const what = `the index points to ${liveBytes} bytes, and ${this.#segmentBytes} are there`;
       found.push(indexProblem(name, 0, what));
@@ -77,12 +81,11 @@ export class IndexCheck {
   }
 
   /** Yields the problems of each stream. Call it after all segments. */
-  async *finish(disk: Disk): AsyncGenerator<StoreProblem> {
-    const files = new LastFile(disk);
+  async *finish(): AsyncGenerator<StoreProblem> {
     try {
-      for (const state of this.#world.byId.values()) yield* this.#checkStream(state, files);
+      for (const state of this.#world.byId.values()) yield* this.#checkStream(state);
     } finally {
-      await files.close();
+      await this.#source.close();
     }
     for (const stream of this.#index.streams.keys()) {
       if (this.#world.byId.has(stream)) continue;
@@ -90,7 +93,7 @@ export class IndexCheck {
     }
   }
 
-  async *#checkStream(state: StreamState, files: LastFile): AsyncGenerator<StoreProblem> {
+  async *#checkStream(state: StreamState): AsyncGenerator<StoreProblem> {
     const { id, name, fork, tail } = state;
     const extents = this.#index.streams.get(id);
     if (extents === undefined) {
@@ -115,7 +118,7 @@ export class IndexCheck {
     }
     if ((this.#foundBytes.get(id) ?? 0) === extents.end - first) return;
     let isExplained = false;
-    for await (const problem of unreadable(state, extents, files)) {
+    for await (const problem of unreadable(state, extents, this.#source)) {
       isExplained = true;
       yield problem;
     }
@@ -130,7 +133,7 @@ export class IndexCheck {
 
 function indexProblem(file: string, offset: number, what: string): StoreProblem {
   const meaning =
-    "index and journal do not agree: a fault of the software; keep a copy of the directory";
+    "index and journal do not agree: a fault of the software; keep a copy of everything";
   return storeProblem({ kind: "index", file, offset, what, meaning });
 }
 
@@ -138,19 +141,19 @@ function indexProblem(file: string, offset: number, what: string): StoreProblem 
 async function* unreadable(
   { id, name }: StreamState,
   extents: StreamExtents,
-  files: LastFile,
+  source: ExtentSource,
 ): AsyncGenerator<StoreProblem> {
   let open: { readonly extent: Extent; readonly reason: string; to: Offset } | undefined;
   const describe = ({ extent, reason, to }: NonNullable<typeof open>): StoreProblem => {
     const what = `stream ${name}, offsets ${extent.start} to ${to}: ${reason}`;
     const meaning = "reading these offsets fails with data_damaged; the others can be read";
-    const file = segmentName(extent.segment);
+    const file = source.nameOf(extent.segment);
     return storeProblem({ kind: "data", file, offset: extent.position, what, meaning });
   };
   for (let at = 0; at < extents.count; at += 1) {
     const extent = extents.at(at);
     const to = at + 1 < extents.count ? extents.at(at + 1).start : extents.end;
-    const reason = await findFault(id, extent, to, files);
+    const reason = await findFault(id, extent, to, source);
     if (open !== undefined && reason === open.reason && open.extent.segment === extent.segment) {
       open.to = to;
       continue;
@@ -165,10 +168,10 @@ async function findFault(
   stream: StreamId,
   extent: Extent,
   end: Offset,
-  files: LastFile,
+  source: ExtentSource,
 ): Promise<string | undefined> {
   try {
-    const bytes = await files.read(extent);
+    const bytes = await source.read(extent);
     const reader = new ByteReader(bytes);
     let offset: number = extent.start;
     while (reader.left > 0) {
@@ -182,35 +185,5 @@ async function findFault(
     return undefined;
   } catch (error) {
     return error instanceof Error ? error.message : String(error);
-  }
-}
-
-/** Keeps one file open: neighbouring extents are mostly in the same file. */
-class LastFile {
-  readonly #disk: Disk;
-  #number: number | undefined;
-  #file: DiskFile | undefined;
-  #names: ReadonlySet<number> | undefined;
-
-  constructor(disk: Disk) {
-    this.#disk = disk;
-  }
-
-  async read({ segment, position, bytes }: Extent): Promise<Buffer> {
-    this.#names ??= new Set(
-      (await this.#disk.list()).map(parseSegmentName).filter((number) => number !== undefined),
-    );
-    if (!this.#names.has(segment)) throw damaged("the segment is missing");
-    if (this.#file === undefined || this.#number !== segment) {
-      await this.close();
-      this.#file = await this.#disk.open(segmentName(segment), "read");
-      this.#number = segment;
-    }
-    return this.#file.read(position, bytes);
-  }
-
-  async close(): Promise<void> {
-    await this.#file?.close();
-    this.#file = undefined;
   }
 }

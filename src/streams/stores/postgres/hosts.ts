@@ -31,14 +31,16 @@ export function hostUrls(url: string): readonly string[] {
   return hosts.split(",").map((host) => `${scheme}${user}${host.trim()}${rest}`);
 }
 
-type OpenSession = (url: string) => Session;
+type OpenSession = (url: string, connections: number) => Session;
 
 /** Finds a client that is installed. `pg` comes first: it needs one round trip for a statement. */
 async function findClient(): Promise<OpenSession> {
   const pg = await load<PgModule>("pg");
-  if (pg !== undefined) return (url) => openPg(pg, url);
+  if (pg !== undefined) return (url, connections) => openPg(pg, url, connections);
   const postgres = await load<PostgresModule>("postgres");
-  if (postgres !== undefined) return (url) => openPostgres(postgres, url);
+  if (postgres !== undefined) {
+    return (url, connections) => openPostgres(postgres, url, connections);
+  }
   throw new HapaxError(
     "invalid_options",
     "install pg or postgres to keep streams in PostgreSQL: npm install pg",
@@ -69,10 +71,12 @@ async function load<Module>(name: string): Promise<Module | undefined> {
   }
 }
 
-function openPg({ Pool }: PgModule, url: string): Session {
+function openPg({ Pool }: PgModule, url: string, connections: number): Session {
   const pool = new Pool({
     connectionString: url,
-    max: CONNECTIONS_MAX,
+    max: connections,
+    // The only connection has a transaction.
+    ...(connections === 1 ? { idleTimeoutMillis: 0 } : {}),
     keepAlive: true,
     connectionTimeoutMillis: CONNECT_MS,
     application_name: "hapax",
@@ -81,10 +85,11 @@ function openPg({ Pool }: PgModule, url: string): Session {
   return pgSession(pool, () => pool.end());
 }
 
-function openPostgres(postgres: PostgresModule, url: string): Session {
+function openPostgres(postgres: PostgresModule, url: string, connections: number): Session {
   const notices = new PostgresNotices();
   const sql = postgres(url, {
-    max: CONNECTIONS_MAX,
+    max: connections,
+    ...(connections === 1 ? { max_lifetime: null } : {}),
     onnotice: notices.listener,
     prepare: false,
     connect_timeout: CONNECT_MS / 1000,
@@ -92,10 +97,20 @@ function openPostgres(postgres: PostgresModule, url: string): Session {
   return sqlSession(sql, notices, () => sql.end({ timeout: 1 }));
 }
 
-export async function openHosts(url: string): Promise<Session> {
+export function openHosts(url: string): Promise<Session> {
+  return openWith(url, CONNECTIONS_MAX);
+}
+
+/** A session with one connection, so that its statements can be one transaction. */
+export function openOneConnection(url: string): Promise<Session> {
+  return openWith(url, 1);
+}
+
+async function openWith(url: string, connections: number): Promise<Session> {
   const urls = hostUrls(url);
   const open = await findClient();
-  return urls.length === 1 ? open(url) : new HostSessions(urls.map((one) => open(one)));
+  if (urls.length === 1) return open(url, connections);
+  return new HostSessions(urls.map((one) => open(one, connections)));
 }
 
 /** Several hosts, of which one is the primary. */

@@ -42,7 +42,11 @@ export async function openTables(
   return made;
 }
 
-async function readCluster(session: Session, schema: string): Promise<ClusterRow | undefined> {
+/** Reads what the tables say of themselves. Undefined: there are none. */
+export async function readCluster(
+  session: Session,
+  schema: string,
+): Promise<ClusterRow | undefined> {
   try {
     const { rows } = await session.run(
       `SELECT replace(c.id::text, '-', '') AS id, c.format, c.shards, s.secret
