@@ -81,6 +81,18 @@ export const FLOOR_PLAN = [
     may: ["src/base", "src/streams/stores/postgres"],
   },
   {
+    at: "src/streams/stores/copy",
+    is: "moves a store between a directory and a database",
+    may: [
+      "src/base",
+      JOURNAL,
+      "src/streams/stores/file",
+      "src/streams/stores/postgres",
+      "node:crypto",
+      ...NODE_FILES,
+    ],
+  },
+  {
     at: "src/streams/stores/durable-object",
     is: "the rooms of the store in an object",
     may: ["src/base", "src/streams/core", "src/streams/store.ts", JOURNAL, "node:zlib"],

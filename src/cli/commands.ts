@@ -5,6 +5,7 @@ import { appendCommand } from "./append.ts";
 import type { Command, Invocation } from "./command.ts";
 import { configCommand } from "./config.ts";
 import type { Context } from "./context.ts";
+import { copyCommand } from "./copy.ts";
 import { createCommand } from "./create.ts";
 import { deadLettersCommand } from "./dead-letters.ts";
 import { closeCommand, deleteCommand } from "./ending.ts";
@@ -73,6 +74,7 @@ export const COMMANDS: readonly Command[] = [
   inspectCommand,
   verifyCommand,
   repairCommand,
+  copyCommand,
   helpCommand,
   versionCommand,
 ];

@@ -98,4 +98,45 @@ export const postgresFaults: readonly Fault[] = [
       "G81 the warning of a server that gives up the wait for its standby makes an answer doubtful",
     ),
   },
+  {
+    name: "postgres: a sweep drops the table of the next segment",
+    guarantee: "G81",
+    file: TABLES,
+    find: "< (SELECT max(number) FROM ${this.#schema}.hapax_segment WHERE shard = $4)",
+    replace: "< 1 + (SELECT max(number) + $4::bigint FROM ${this.#schema}.hapax_segment) + 1",
+    caughtBy: on("G81 the table of a segment that is just being made is not swept away"),
+  },
+  {
+    name: "postgres: a verification does not compare checksums",
+    guarantee: "G100",
+    file: "src/streams/stores/postgres/row-scan.ts",
+    find: "isFrameValid(whole, 0, header, this.#salt);",
+    replace: "(isFrameValid(whole, 0, header, this.#salt) || header.lsn > 0);",
+    caughtBy: {
+      file: "test/postgres/verification.test.ts",
+      test: "hapax verify --store > damage says what it costs: data that cannot be read, or a start that is refused",
+    },
+  },
+  {
+    name: "postgres: a copy counts without a comparison",
+    guarantee: "G101",
+    file: "src/streams/stores/copy/copy.ts",
+    find: "if (found.parts.get(part) !== digest)",
+    replace: "if (found.parts.get(part) === undefined && digest !== undefined)",
+    caughtBy: {
+      file: "test/postgres/copy.test.ts",
+      test: "hapax copy > G101 what differs in the target is found before the target counts",
+    },
+  },
+  {
+    name: "postgres: a server opens a directory with an unfinished copy",
+    guarantee: "G101",
+    file: "src/streams/stores/file/recovery.ts",
+    find: "if (names.includes(UNFINISHED_COPY)) {",
+    replace: "if (names.length === 0 && names.includes(UNFINISHED_COPY)) {",
+    caughtBy: {
+      file: "test/postgres/copy.test.ts",
+      test: "hapax copy > G101 a directory with an unfinished copy is opened by no server and no tool",
+    },
+  },
 ];

@@ -206,8 +206,8 @@ describe.skipIf(reason !== undefined)("a store in PostgreSQL", () => {
       sweeps += 1;
       await tables.sweep(store.epoch); // As after a snapshot that ends at this moment.
     };
-    for (let at = 0; at < 3; at += 1) await write(store, appended(1, pattern(at * 40_000, 40_000)));
-    expect(sweeps).toBe(2);
+    for (let at = 0; at < 3; at += 1) await write(store, appended(1, pattern(40_000, at)));
+    expect(sweeps).toBe(3);
     await store.close();
     const next = await openOnPool(server.pool, { schema });
     expect(next.world.byId.get(1 as never)?.tail).toBe(120_000);

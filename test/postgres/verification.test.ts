@@ -50,10 +50,10 @@ describe.skipIf(reason !== undefined)("hapax verify --store", () => {
     const store = await openOnPool(server.pool, { schema, segmentBytes: 1 << 15 });
     await write(store, created(1), created(2));
     for (let count = 0; count < 6; count += 1) {
-      await write(store, appended(1, pattern(count * 9000, 9000)));
+      await write(store, appended(1, pattern(9000, count)));
       if (count % 2 === 1) await store.maintain();
     }
-    await write(store, appended(2, pattern(0, 1_100_000)));
+    await write(store, appended(2, pattern(1_100_000, 2)));
     await write(store, appended(1, "the last one"));
     await store.close();
   };
@@ -66,7 +66,7 @@ describe.skipIf(reason !== undefined)("hapax verify --store", () => {
     let written = 0;
     const writing = (async () => {
       for (let at = 0; !isDone; at += 5000) {
-        await write(store, appended(1, pattern(at, 5000)));
+        await write(store, appended(1, pattern(5000, at)));
         written += 1;
       }
     })();

@@ -3,6 +3,7 @@
  * together.
  */
 
+import { HapaxError } from "../../../base/errors.ts";
 import { damage } from "../journal/bytes.ts";
 import type { KnownFrame } from "../journal/chain.ts";
 import {
@@ -23,6 +24,9 @@ import type { Disk } from "./disk.ts";
 import { parseSegmentName, type Segment, segmentName, SPARE_NAME } from "./segments.ts";
 import { parseSnapshotName, snapshotName, UNFINISHED_SNAPSHOT } from "./snapshot-file.ts";
 import { readStoreMark, STORE_NAME, type StoreMark, UNFINISHED_STORE } from "./store-file.ts";
+
+/** The name of a file that is there until a copy into the directory is finished. */
+export const UNFINISHED_COPY = "COPY";
 
 /** What a directory has, and the world that follows from it. */
 export interface Recovered extends ReplayedLog {
@@ -49,6 +53,10 @@ export async function recover(
   mayLackData = false,
 ): Promise<Recovered> {
   const names = await disk.list();
+  if (names.includes(UNFINISHED_COPY)) {
+    const what = "a copy into the directory is not finished: run hapax copy again, or empty it";
+    throw new HapaxError("directory_unusable", what);
+  }
   const mark = mayLackData ? undefined : await readStoreMark(disk, names);
   const segments = await readSegments(disk, names, mark?.id);
   const images = names
@@ -126,8 +134,8 @@ function requireEnd(mark: StoreMark, segments: readonly Segment[], nextLsn: numb
   }
 }
 
-/** `storeId` is undefined if it is not known. */
-async function readSegments(
+/** Reads the headers. `storeId` is undefined if it is not known. */
+export async function readSegments(
   disk: Disk,
   names: readonly string[],
   storeId: string | undefined,

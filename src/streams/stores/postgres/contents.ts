@@ -131,16 +131,17 @@ function segmentOf(row: SegmentRow, endOfRows: number): TableSegment {
   return { number, name: segmentTable(number), firstLsn, salt, crcBefore, bytes: end, end };
 }
 
-/** Puts rows together to frames. */
-class FrameJoiner {
-  readonly #segment: TableSegment;
+/** Puts rows together to frames. Throws `data_damaged` at what does not fit. */
+export class FrameJoiner {
+  readonly #segment: Pick<TableSegment, "name" | "salt">;
   #parts: Buffer[] = [];
   #bytes = 0;
   /** Where the next row must begin. */
-  end = SEGMENT_HEADER_BYTES;
+  end: number;
 
-  constructor(segment: TableSegment) {
+  constructor(segment: Pick<TableSegment, "name" | "salt">, from = SEGMENT_HEADER_BYTES) {
     this.#segment = segment;
+    this.end = from;
   }
 
   add({ position, bytes }: FrameRow): ScannedFrame | undefined {
@@ -174,7 +175,7 @@ class FrameJoiner {
 }
 
 /** The bytes of an image, part by part. It keeps the last part, because an image is read from front to back. */
-class ImageSource implements ByteSource {
+export class ImageSource implements ByteSource {
   readonly #tables: ShardTables;
   readonly #image: ImageRow;
   #part = -1;

@@ -9,6 +9,7 @@
 
 import { createHash } from "node:crypto";
 import { damage } from "../journal/bytes.ts";
+import { SEGMENT_HEADER_BYTES } from "../journal/format.ts";
 import type { Session, SqlRow } from "./session.ts";
 import {
   type Done,
@@ -41,6 +42,14 @@ interface Sql {
 /** What every write answers: how the server waits at this moment. */
 const GUARD =
   "current_setting('synchronous_commit') AS level, current_setting('synchronous_standby_names') AS standbys";
+
+/** A row that a copy brings. */
+export interface CopiedRow {
+  readonly position: number;
+  readonly lsn: number;
+  readonly ordinal: number;
+  readonly bytes: Uint8Array;
+}
 
 export interface TableOptions {
   /** The name of the schema, quoted. */
@@ -121,6 +130,31 @@ export class PostgresTables implements ShardTables {
     const { text, values } = this.#writing(epoch, write);
     const { rows, isSure } = await this.#session.run(text, values);
     return this.#done(rows, isSure, write.kind === "frame" ? write.parts.length : 1);
+  }
+
+  /**
+   * Inserts rows behind the last one of a segment, for a copy. Answers how many there were: all, or none if they do not
+   * begin where the segment ends, or the epoch is another one.
+   */
+  async append(epoch: number, segment: number, rows: readonly CopiedRow[]): Promise<number> {
+    const table = this.nameOf(segment);
+    const values: unknown[] = [this.#shard, epoch];
+    const places = rows.map(({ position, lsn, ordinal, bytes }) => {
+      values.push(position, lsn, ordinal, bytes);
+      const at = values.length;
+      return `($${at - 3}::bigint, $${at - 2}::bigint, $${at - 1}::bigint, $${at}::bytea)`;
+    });
+    const end = `coalesce((SELECT position + octet_length(frame) FROM ${table} ORDER BY position DESC LIMIT 1),
+      ${SEGMENT_HEADER_BYTES})`;
+    const { rows: written } = await this.#session.run(
+      `WITH own AS (${this.#own})
+      INSERT INTO ${table} (position, lsn, ordinal, epoch, frame)
+      SELECT v.position, v.lsn, v.ordinal, $2::bigint, v.frame
+        FROM own, (VALUES ${places.join()}) AS v (position, lsn, ordinal, frame)
+      WHERE ${end} = $3::bigint ON CONFLICT DO NOTHING RETURNING 1`,
+      values,
+    );
+    return written.length;
   }
 
   async confirm(epoch: number, write: FencedWrite): Promise<Done> {

@@ -7,6 +7,8 @@ import { sqlNumber, sqlText } from "./values.ts";
 
 /** The format that this version writes and reads. The statements of the fence are a part of it. */
 export const TABLES_FORMAT = 1;
+/** The format of tables that a copy has not finished. No version opens them. */
+export const UNFINISHED_FORMAT = 0;
 /** Any number: it keeps two servers from making the tables at once. */
 const LOCK = 4_437_000_017;
 /** SQLSTATE: no such table, no such schema. */
@@ -36,7 +38,7 @@ export async function openTables(
 ): Promise<ClusterRow> {
   const known = await readCluster(session, schema);
   if (known !== undefined) return known;
-  await session.run(tablesOf(schema, random.id(), random.id() + random.id()));
+  await session.run(tablesOf(schema, random.id(), random.id() + random.id(), TABLES_FORMAT));
   const made = await readCluster(session, schema);
   if (made === undefined) throw new HapaxError("data_damaged", "hapax_cluster has no row");
   return made;
@@ -56,6 +58,11 @@ export async function readCluster(
     const [row] = rows;
     if (row === undefined) return undefined;
     const format = sqlNumber(row["format"]);
+    if (format === UNFINISHED_FORMAT) {
+      const what =
+        "a copy into the tables is not finished: run hapax copy again, or drop the schema";
+      throw new HapaxError("format_unknown", `${what}: schema=${schema}`);
+    }
     if (format !== TABLES_FORMAT) {
       const what = `the format of the tables is ${format}, this version of Hapax knows format ${TABLES_FORMAT}`;
       throw new HapaxError("format_unknown", `${what}; nothing was changed: schema=${schema}`);
@@ -73,7 +80,7 @@ export async function readCluster(
 }
 
 /** One text, so one transaction: all tables, or none. Two servers that begin together do it one after the other. */
-function tablesOf(schema: string, id: string, secret: string): string {
+export function tablesOf(schema: string, id: string, secret: string, format: number): string {
   return `SELECT pg_advisory_xact_lock(${LOCK});
 CREATE SCHEMA IF NOT EXISTS ${schema};
 CREATE TABLE IF NOT EXISTS ${schema}.hapax_cluster (one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL,
@@ -92,7 +99,7 @@ CREATE TABLE IF NOT EXISTS ${schema}.hapax_image_part (shard int, lsn bigint, ep
   PRIMARY KEY (shard, lsn, epoch, part));
 ALTER TABLE ${schema}.hapax_image_part ALTER COLUMN block SET STORAGE EXTERNAL;
 INSERT INTO ${schema}.hapax_cluster (id, incarnation, format, shards, placement)
-  VALUES ('${id}', 1, ${TABLES_FORMAT}, 1, 'namespace') ON CONFLICT DO NOTHING;
+  VALUES ('${id}', 1, ${format}, 1, 'namespace') ON CONFLICT DO NOTHING;
 INSERT INTO ${schema}.hapax_secret (secret) VALUES ('${secret}') ON CONFLICT DO NOTHING;
 INSERT INTO ${schema}.hapax_shard (shard, epoch) VALUES (0, 0) ON CONFLICT DO NOTHING`;
 }
