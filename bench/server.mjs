@@ -25,6 +25,7 @@ const STARTERS = {
   "hapax-fsync": () => startHapax("fsync"),
   "hapax-os": () => startHapax("os"),
   "hapax-memory": () => startHapax(undefined),
+  "hapax-postgres": () => startHapax("postgres"),
   "reference-memory": () => startReference(undefined),
   "reference-files": () => startReference(directory),
 };
@@ -68,6 +69,11 @@ async function openStore(durability, folder) {
   if (durability === undefined) {
     const { openMemoryStore } = await import("hapax/stores/memory");
     return openMemoryStore();
+  }
+  if (durability === "postgres") {
+    // postgres.mjs: the directory is the URL of a server of its own.
+    const { openPostgresStore } = await import("hapax/stores/postgres");
+    return openPostgresStore(folder, { durability: "fsync", takeover: "now" });
   }
   const { openFileStore } = await import("hapax/stores/file");
   return openFileStore(folder, { durability });
