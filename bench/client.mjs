@@ -6,7 +6,7 @@
  */
 
 import { fork } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -14,8 +14,8 @@ import { fileURLToPath } from "node:url";
 import { buildIfNeeded, Failure, main } from "../scripts/prepare.mjs";
 import { formatMachine, machineOf } from "./machine.mjs";
 import { startServer } from "./processes.mjs";
+import { optionOf, saveResults, stampOf } from "./results.mjs";
 
-const resultsFolder = fileURLToPath(new URL("results/", import.meta.url));
 const PEER = "@durable-streams/client 0.2.7, its producer";
 
 const DEFAULTS = { title: "hapax/client, defaults", writer: "hapax" };
@@ -181,8 +181,7 @@ function format({ name, title, contenders }) {
 
 await main(async () => {
   const isQuick = process.argv.includes("--quick");
-  const at = process.argv.indexOf("--only");
-  const only = at === -1 ? "" : process.argv[at + 1];
+  const only = optionOf("--only", "");
   const plan = isQuick
     ? { rounds: 3, records: 100_000, requests: 2_000, waiting: 200_000 }
     : { rounds: 5, records: 400_000, requests: 10_000, waiting: 1_000_000 };
@@ -210,9 +209,6 @@ await main(async () => {
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
-  mkdirSync(resultsFolder, { recursive: true });
-  const file = `client-${startedAt.replace(/[:.]/g, "-")}.json`;
   const report = { startedAt, machine, durability: "fsync", plan, results };
-  writeFileSync(join(resultsFolder, file), `${JSON.stringify(report, undefined, 2)}\n`);
-  console.log(`\nwritten to bench/results/${file}`);
+  saveResults(`client-${stampOf(startedAt)}`, report);
 });

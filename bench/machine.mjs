@@ -45,10 +45,9 @@ function commit() {
 }
 
 /** What the disk itself can do: every durable append of one connection waits for one of these. */
-function probeDisk(directory) {
+export function probeDisk(directory, blockBytes = 4096, bytes = 4 * 1024 * 1024) {
   const file = join(directory, `hapax-probe-${process.pid}`);
-  const bytes = 4 * 1024 * 1024;
-  const block = Buffer.alloc(4096, 1);
+  const block = Buffer.alloc(blockBytes, 1);
   try {
     fs.writeFileSync(file, Buffer.alloc(bytes), { flush: true });
     const flags = fs.constants.O_RDWR | (fs.constants.O_DSYNC ?? fs.constants.O_SYNC);

@@ -7,15 +7,15 @@
  */
 
 import { fork } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildIfNeeded, main } from "../scripts/prepare.mjs";
 import { formatMachine, machineOf } from "./machine.mjs";
 import { startServer } from "./processes.mjs";
+import { optionOf, saveResults, stampOf } from "./results.mjs";
 
-const resultsFolder = fileURLToPath(new URL("results/", import.meta.url));
 const WAYS = ["plain", "loose", "transaction"];
 
 function median(values) {
@@ -57,14 +57,18 @@ async function measure(server, members, { records, rounds }) {
 
 await main(async () => {
   const isQuick = process.argv.includes("--quick");
-  const plan = isQuick ? { records: 160_000, rounds: 3 } : { records: 200_000, rounds: 7 };
+  const usual = isQuick ? { records: 160_000, rounds: 3 } : { records: 200_000, rounds: 7 };
+  const plan = {
+    records: Number(optionOf("--records", usual.records)),
+    rounds: Number(optionOf("--rounds", usual.rounds)),
+  };
   await buildIfNeeded();
   const folder = mkdtempSync(join(tmpdir(), "hapax-bench-"));
   const machine = machineOf(folder);
   console.log(formatMachine(machine));
   const results = [];
   try {
-    for (const kind of ["hapax-memory", "hapax-fsync"]) {
+    for (const kind of optionOf("--only", "hapax-memory,hapax-fsync").split(",")) {
       const directory = join(folder, kind);
       mkdirSync(directory);
       const server = await startServer(kind, directory);
@@ -87,11 +91,5 @@ await main(async () => {
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
-  mkdirSync(resultsFolder, { recursive: true });
-  const file = `processing-${new Date().toISOString().replace(/[:.]/g, "-")}.json`;
-  writeFileSync(
-    join(resultsFolder, file),
-    `${JSON.stringify({ machine, plan, results }, undefined, 2)}\n`,
-  );
-  console.log(`\nwritten to bench/results/${file}`);
+  saveResults(`processing-${stampOf(new Date().toISOString())}`, { machine, plan, results });
 });

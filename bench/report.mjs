@@ -31,7 +31,7 @@ export function formatScenario({ name, kind, title, contenders }) {
   return `\n${name}: ${title}\n${table([head, ...rows])}`;
 }
 
-function table(rows) {
+export function table(rows) {
   const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
   return rows
     .map((row) =>
@@ -47,7 +47,7 @@ function pad(cell, width, isLeft) {
   return isLeft ? `  ${cell.padEnd(width)}` : cell.padStart(width);
 }
 
-function format(value, digits) {
+export function format(value, digits) {
   if (value === undefined || !Number.isFinite(value)) return "–";
   return value.toLocaleString("en-US", {
     minimumFractionDigits: digits,
@@ -91,9 +91,12 @@ const COLOURS = {
   "hapax-memory": "#79b0ff",
   "reference-files": "#b35900",
   "reference-memory": "#e6a15c",
+  postgres: "#336791",
+  nats: "#27aae1",
 };
+const OTHER_COLOUR = "#c0392b";
 const BAR = 16;
-const LEFT = 260;
+const LEFT = 330;
 const WIDTH = 900;
 
 /** Bars by hand: one group for each scenario, each scaled to its own largest value. */
@@ -113,7 +116,7 @@ export function drawResults({ machine, startedAt, results }) {
       parts.push(text(32, y + 12, one.title, "normal"));
       parts.push(
         `<rect x="${LEFT}" y="${y}" width="${length.toFixed(1)}" height="${BAR - 3}" ` +
-          `fill="${COLOURS[one.kind]}"/>`,
+          `fill="${COLOURS[one.kind] ?? OTHER_COLOUR}"/>`,
       );
       parts.push(
         text(LEFT + length + 6, y + 12, format(one[field], kind === "tail" ? 2 : 0), "normal"),

@@ -9,15 +9,14 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { buildIfNeeded, Failure, main } from "../scripts/prepare.mjs";
 import { formatMachine, machineOf } from "./machine.mjs";
 import { startLoad, startServer } from "./processes.mjs";
 import { drawResults, formatScenario, formatTargets } from "./report.mjs";
+import { optionOf, saveResults, stampOf } from "./results.mjs";
 import { CONTENDERS, scenariosOf } from "./scenarios.mjs";
 
 const REFERENCE = "@durable-streams/server@0.3.7";
-const resultsFolder = fileURLToPath(new URL("results/", import.meta.url));
 
 /**
  * The reference has a native module, so it is not among our dependencies: it is installed once into a folder
@@ -179,6 +178,13 @@ function mediansOf(all) {
   );
 }
 
+/** `--contenders bare,hapax-fsync` leaves out the others. */
+function isAsked(kind) {
+  const asked = optionOf("--contenders", undefined);
+  return asked === undefined || asked.split(",").includes(kind);
+}
+
+const CONTENDERS_OF_REFERENCE = ["reference-files", "reference-memory"];
 const RUNNERS = { append: runAppends, "catch-up": runCatchUp, tail: runTail };
 
 async function runAll(scenarios, plan, hasReference) {
@@ -187,7 +193,7 @@ async function runAll(scenarios, plan, hasReference) {
   const results = [];
   try {
     for (const scenario of scenarios) {
-      const servers = await field.take(scenario.contenders);
+      const servers = await field.take(scenario.contenders.filter(isAsked));
       const measured = await RUNNERS[scenario.kind](scenario, servers, load, plan, field);
       const { name, kind, title, recordsEach } = scenario;
       const result = { name, kind, title, recordsEach, contenders: measured };
@@ -201,26 +207,18 @@ async function runAll(scenarios, plan, hasReference) {
   return results;
 }
 
-function save(report) {
-  mkdirSync(resultsFolder, { recursive: true });
-  const stamp = report.startedAt.replace(/[:.]/g, "-");
-  writeFileSync(join(resultsFolder, `${stamp}.json`), `${JSON.stringify(report, undefined, 2)}\n`);
-  writeFileSync(join(resultsFolder, `${stamp}.svg`), drawResults(report));
-  console.log(`\nwritten to bench/results/${stamp}.json and .svg`);
-}
-
 await main(async () => {
   if (process.platform !== "linux") throw new Failure("the benchmarks read /proc and need Linux");
   const isQuick = process.argv.includes("--quick");
-  const at = process.argv.indexOf("--only");
-  const only = at === -1 ? undefined : process.argv[at + 1];
+  const only = optionOf("--only", undefined);
   const all = scenariosOf(isQuick);
   const scenarios = all.filter(({ name }) => only === undefined || name.startsWith(only));
   if (scenarios.length === 0) {
     throw new Failure(`there are these scenarios: ${all.map(({ name }) => name).join(", ")}`);
   }
   await buildIfNeeded();
-  const home = installReference();
+  const isReference = CONTENDERS_OF_REFERENCE.some(isAsked);
+  const home = isReference ? installReference() : undefined;
   process.env.BENCH_REFERENCE = home ?? "";
   const machine = machineOf(tmpdir());
   const startedAt = new Date().toISOString();
@@ -233,5 +231,6 @@ await main(async () => {
     : { rounds: 3, warmMs: 300, measureMs: 1000 };
   const results = await runAll(scenarios, plan, home !== undefined);
   console.log(formatTargets(results));
-  save({ startedAt, machine, durability: "fsync", plan, results });
+  const result = { startedAt, machine, durability: "fsync", plan, results };
+  saveResults(stampOf(startedAt), result, { svg: drawResults(result) });
 });

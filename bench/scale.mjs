@@ -12,6 +12,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildIfNeeded, main } from "../scripts/prepare.mjs";
 import { formatMachine, machineOf } from "./machine.mjs";
+import { optionOf, saveResults } from "./results.mjs";
 
 /** Each case: steps in order, all on one directory, and the bounds on what they measured. */
 const CASES = [
@@ -151,24 +152,21 @@ async function runCase({ name, title, steps, bounds }, share) {
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
-  return judge(bounds, results);
+  return { name, share, results, failures: judge(bounds, results) };
 }
 
 await main(async () => {
-  const only = optionOf("--only");
-  const share = Number(optionOf("--share") ?? 1);
+  const only = optionOf("--only", undefined);
+  const share = Number(optionOf("--share", 1));
   await buildIfNeeded();
   console.log(formatMachine(machineOf(tmpdir())));
   console.log("durability  os: what is measured is memory and restarts, not the disk");
-  let failures = 0;
+  const done = [];
   for (const one of CASES) {
-    if (only === undefined || only === one.name) failures += await runCase(one, share);
+    if (only === undefined || only === one.name) done.push(await runCase(one, share));
   }
+  const failures = done.reduce((sum, one) => sum + one.failures, 0);
+  if (optionOf("--result", undefined) !== undefined) saveResults("scale", { cases: done });
   console.log(failures === 0 ? "\nall bounds are met" : `\n${failures} bounds are not met`);
   process.exitCode = failures === 0 ? 0 : 1;
 });
-
-function optionOf(name) {
-  const at = process.argv.indexOf(name);
-  return at === -1 ? undefined : process.argv[at + 1];
-}

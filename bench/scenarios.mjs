@@ -15,7 +15,7 @@ export const CONTENDERS = {
 const APPENDERS = ["bare", "hapax-fsync", "hapax-memory", "reference-files", "reference-memory"];
 
 /** One hundred records of one hundred bytes. */
-function jsonBatch() {
+export function jsonBatch() {
   const records = Array.from({ length: 100 }, (_, index) => {
     const record = {
       id: index,
@@ -85,6 +85,7 @@ export function scenariosOf(isQuick) {
       appendScenario(100, 64, 1),
       BATCHES,
       catchUpScenario("catch-up", "192 MiB in appends of 16 KiB, one reader", 192 * MIB, 16_384, 1),
+      catchUpScenario("catch-up-8", "96 MiB in appends of 16 KiB, 8 readers", 96 * MIB, 16_384, 8),
       { ...TAIL, count: 100 },
     ];
   }
@@ -101,6 +102,7 @@ export function scenariosOf(isQuick) {
     BATCHES,
     catchUpScenario("catch-up", "256 MiB in appends of 16 KiB, one reader", 256 * MIB, 16_384, 1),
     catchUpScenario("catch-up-4", "256 MiB in appends of 16 KiB, 4 readers", 256 * MIB, 16_384, 4),
+    catchUpScenario("catch-up-8", "256 MiB in appends of 16 KiB, 8 readers", 256 * MIB, 16_384, 8),
     catchUpScenario("catch-up-small", "64 MiB in appends of 1 KiB, one reader", 64 * MIB, 1024, 1),
     { ...TAIL, count: 300 },
   ];

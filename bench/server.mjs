@@ -5,6 +5,7 @@
 
 import { createReadStream, existsSync, readdirSync, statSync } from "node:fs";
 import { createServer } from "node:http";
+import { createServer as createSocketServer } from "node:net";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -22,6 +23,7 @@ const ANSWER_HEADERS = [
 const STARTERS = {
   bare: () => startBare(() => undefined),
   "bare-json": () => startBare(parseJson),
+  "bare-net": startBareNet,
   "hapax-fsync": () => startHapax("fsync"),
   "hapax-os": () => startHapax("os"),
   "hapax-memory": () => startHapax(undefined),
@@ -55,6 +57,39 @@ async function startBare(check) {
     stats: () => ({}),
     stop: () => server.closeAllConnections(),
   };
+}
+
+const NET_ANSWER = `HTTP/1.1 204 No Content\r\n${ANSWER_HEADERS.map((text, at) => text + (at % 2 === 0 ? ": " : "\r\n")).join("")}\r\n`;
+const LENGTH = "Content-Length: ";
+
+/** The least that a server on sockets can do: find where requests end, and answer all that have come with one write. */
+async function startBareNet() {
+  const server = createSocketServer({ noDelay: true }, (socket) => {
+    let rest = Buffer.alloc(0);
+    socket.on("error", () => undefined);
+    socket.on("data", (chunk) => {
+      const bytes = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
+      let at = 0;
+      let answers = "";
+      for (;;) {
+        const head = bytes.indexOf("\r\n\r\n", at);
+        if (head === -1) break;
+        const field = bytes.indexOf(LENGTH, at);
+        const isLong = field !== -1 && field < head;
+        const start = field + LENGTH.length;
+        const length = isLong ? Number(bytes.latin1Slice(start, bytes.indexOf("\r", start))) : 0;
+        if (head + 4 + length > bytes.length) break;
+        at = head + 4 + length;
+        answers += NET_ANSWER;
+      }
+      rest = bytes.subarray(at);
+      if (answers !== "") socket.write(answers, "latin1");
+    });
+  });
+  await new Promise((resolve) =>
+    server.listen({ port: 0, host: "127.0.0.1", backlog: 1024 }, resolve),
+  );
+  return { port: server.address().port, stats: () => ({}), stop: () => server.close() };
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });

@@ -10,13 +10,9 @@ import { tmpdir } from "node:os";
 import { fileURLToPath } from "node:url";
 import { buildIfNeeded, main } from "../scripts/prepare.mjs";
 import { formatMachine, machineOf } from "./machine.mjs";
+import { optionOf, saveResults } from "./results.mjs";
 
 const EACH_MAX = 20;
-
-function optionOf(name, otherwise) {
-  const at = process.argv.indexOf(name);
-  return at === -1 ? otherwise : (process.argv[at + 1] ?? otherwise);
-}
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -158,6 +154,18 @@ const SCENARIOS = {
       send(url, "GET", `/v1/stream/f${depth}`),
     );
   },
+  async bodies({ url, measure }) {
+    const headers = { "Content-Type": "application/json" };
+    await send(url, "PUT", "/v1/stream/bodies", undefined, headers);
+    const records = Array.from({ length: 150_000 }, (_, index) => ({
+      index,
+      text: "x".repeat(80),
+    }));
+    const body = JSON.stringify(records).slice(0, -1).padEnd(15_999_999, " ") + "]";
+    await measure("an append of a JSON body of 16 MB", () =>
+      send(url, "POST", "/v1/stream/bodies", body, headers),
+    );
+  },
   readers: (facts) => liveReaders(facts, "readers"),
   deaf: (facts) => liveReaders(facts, "readers that do not read"),
 };
@@ -196,8 +204,9 @@ async function run() {
   const streams = Number(optionOf("--streams", 100_000));
   const readers = Number(optionOf("--readers", 1500));
   const only = optionOf("--only", undefined);
+  const results = [];
   for (const [name, scenario] of Object.entries(SCENARIOS)) {
-    if (only !== undefined && only !== name) continue;
+    if (only !== undefined && !only.split(",").includes(name)) continue;
     const { child, ask } = startServer();
     const { url } = await ask();
     const measure = async (what, act) => {
@@ -208,6 +217,7 @@ async function run() {
       const ms = performance.now() - from;
       await pause(50);
       const { longest } = await ask("longest");
+      results.push({ name, what, longestMs: longest, tookMs: ms });
       const verdict = longest <= EACH_MAX ? "" : "  <-- too long";
       console.log(
         `  ${what}: held for ${longest.toFixed(1)} ms, took ${ms.toFixed(0)} ms${verdict}`,
@@ -220,6 +230,7 @@ async function run() {
       child.kill();
     }
   }
+  if (optionOf("--result", undefined) !== undefined) saveResults("turns", { results });
 }
 
 if (process.argv[2] === "serve") await serve();
