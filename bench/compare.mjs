@@ -8,52 +8,19 @@
  * gains does not hide what something else costs.
  */
 
-import { execFileSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
-import { build, buildIfNeeded, Failure, main } from "../scripts/prepare.mjs";
-import { root } from "../scripts/run.mjs";
+import { buildIfNeeded, Failure, main } from "../scripts/prepare.mjs";
+import { buildCommit, resolveCommit } from "./commits.mjs";
 import { formatMachine, machineOf } from "./machine.mjs";
 import { startLoad, startServer } from "./processes.mjs";
+import { optionOf } from "./results.mjs";
 import { formatMedian, leastRatio, median } from "./statistics.mjs";
 
 const STORES = { memory: "hapax-memory", fsync: "hapax-fsync" };
 const BODY = "x".repeat(100);
 const TYPE = "text/plain";
-
-function optionOf(name, otherwise) {
-  const at = process.argv.indexOf(name);
-  return at === -1 ? otherwise : (process.argv[at + 1] ?? otherwise);
-}
-
-function git(...args) {
-  return execFileSync("git", ["-C", root, ...args], { maxBuffer: 512 * 1024 * 1024 });
-}
-
-function resolveCommit(name) {
-  try {
-    return git("rev-parse", "--short", "--verify", "--end-of-options", `${name}^{commit}`)
-      .toString()
-      .trim();
-  } catch {
-    throw new Failure(`there is no commit ${name}`);
-  }
-}
-
-/** The tree of the commit, built, with this tree's harness: only what is measured differs. */
-async function buildCommit(commit, folder) {
-  const tree = join(folder, "tree");
-  mkdirSync(tree);
-  execFileSync("tar", ["-x", "-C", tree], { input: git("archive", "--format=tar", commit) });
-  symlinkSync(join(root, "node_modules"), join(tree, "node_modules"), "junction");
-  for (const name of ["server.mjs", "processes.mjs"]) {
-    cpSync(join(root, "bench", name), join(tree, "bench", name));
-  }
-  await build(tree);
-  return import(pathToFileURL(join(tree, "bench", "processes.mjs")).href);
-}
 
 async function measure(load, server, round, { connections, seconds }) {
   const path = `/v1/stream/compare-${round}`;
@@ -142,7 +109,7 @@ await main(async () => {
     connections: Number(optionOf("--connections", 64)),
   };
   const least = Number(optionOf("--least", 0.97));
-  const only = optionOf("--only");
+  const only = optionOf("--only", undefined);
   if (only !== undefined && STORES[only] === undefined) {
     throw new Failure(`there are these stores: ${Object.keys(STORES).join(", ")}`);
   }

@@ -7,6 +7,7 @@ import { createReadStream, existsSync, readdirSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { createServer as createSocketServer } from "node:net";
 import { join } from "node:path";
+import { PerformanceObserver } from "node:perf_hooks";
 import { pathToFileURL } from "node:url";
 
 const [kind = "bare", directory = ""] = process.argv.slice(2);
@@ -188,9 +189,21 @@ function bytesIn(folder) {
   return bytes;
 }
 
+let collections = 0;
+new PerformanceObserver((list) => (collections += list.getEntries().length)).observe({
+  type: "gc",
+});
+
+/** What the process has used until now. Without a collection between two looks, all that was allocated is still there. */
+function costs() {
+  const { heapUsed, external } = process.memoryUsage();
+  const { user, system } = process.cpuUsage();
+  return { heapUsed, external, userMicros: user, systemMicros: system, collections };
+}
+
 const running = await STARTERS[kind]();
 process.on("message", (message) => {
-  if (message.kind === "stats") process.send({ kind: "stats", ...running.stats() });
+  if (message.kind === "stats") process.send({ kind: "stats", ...running.stats(), ...costs() });
   if (message.kind === "stop") {
     Promise.resolve(running.stop()).then(
       () => process.exit(0),

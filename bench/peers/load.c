@@ -5,6 +5,7 @@
  *
  *   append   `--depth` requests are outstanding on each connection. What is answered is sent again, in one write.
  *   tail     one writer on a schedule, and readers that look for the mark in what they get: "mark" and eight digits.
+ *   count    as append, until `--count` requests are answered: a fixed amount of work.
  *   hold     readers that get nothing more, until the standard input ends.
  *
  * A request is a file in which @CONN@ and @SEQ@ are replaced, padded with zeros to `--width` digits, or not if that is 0. Times are
@@ -52,7 +53,7 @@ static Conn *conns;
 static int epoll;
 static uint32_t micros[MICROS_MAX + 1];
 static uint64_t tailSentAt[TAILS_MAX];
-static long measured, seen;
+static long measured, seen, answered;
 static int isMeasuring, isOver;
 static double seconds;
 
@@ -266,7 +267,8 @@ static void serve(Conn *conn, uint32_t events) {
     if (isMeasuring && mode[0] == 'a') record(at - conn->sentAt[conn->first % DEPTH_MAX]);
     conn->first += 1;
   }
-  if (mode[0] == 'a' && !isOver && answers > 0) sendNext(conn, answers, at);
+  answered += answers;
+  if ((mode[0] == 'a' || (mode[0] == 'c' && answered < count)) && !isOver && answers > 0) sendNext(conn, answers, at);
   else if (conn->out.length > 0) flushOut(conn);
 }
 
@@ -344,6 +346,14 @@ static void runAppends(void) {
   turnUntil(now() + 10000000u, areAllAnswered);
 }
 
+static void runCount(void) {
+  say("start");
+  for (int one = 0; one < connections; one += 1) sendNext(&conns[one], depth, now());
+  turnUntil(now() + 60000000u, areAllAnswered);
+  sayEnd();
+  if (!areAllAnswered()) fail("not everything was answered", NULL, 0);
+}
+
 static long expected;
 
 static int haveAllMarks(void) { return seen >= expected; }
@@ -386,7 +396,7 @@ static void takeOption(const char *name, const char *value) {
 
 int main(int argc, char **argv) {
   for (int at = 1; at + 1 < argc; at += 2) takeOption(argv[at], argv[at + 1]);
-  if (depth > DEPTH_MAX || count > TAILS_MAX) fail("too many at once", NULL, 0);
+  if (depth > DEPTH_MAX || (mode[0] == 't' && count > TAILS_MAX)) fail("too many at once", NULL, 0);
   epoll = epoll_create1(0);
   conns = calloc((size_t)(connections + readers), sizeof *conns);
   for (int one = 0; one < connections + readers; one += 1) openOne(&conns[one], one, one >= connections);
@@ -394,11 +404,12 @@ int main(int argc, char **argv) {
   if (!haveAllReaders()) fail("not every reader was answered", NULL, 0);
   if (readers > 0) turnUntil(now() + (uint64_t)settleMs * 1000u, NULL);
   if (mode[0] == 'a') runAppends();
+  else if (mode[0] == 'c') runCount();
   else if (mode[0] == 't') runTail();
   else {
     say("start");
     while (getchar() != EOF) continue;
   }
-  printf("{\"count\":%ld,\"seconds\":%.6f,\"p50Micros\":%lu,\"p99Micros\":%lu,\"maxMicros\":%lu}\n", measured, seconds, quantile(0.5), quantile(0.99), quantile(1.0 - 1e-9));
+  printf("{\"count\":%ld,\"answered\":%ld,\"seconds\":%.6f,\"p50Micros\":%lu,\"p99Micros\":%lu,\"maxMicros\":%lu}\n", measured, answered, seconds, quantile(0.5), quantile(0.99), quantile(1.0 - 1e-9));
   return 0;
 }
