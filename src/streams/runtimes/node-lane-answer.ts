@@ -15,14 +15,15 @@ import { FinishedAnswer } from "../server/finished-answer.ts";
 // oxlint-disable-next-line no-control-regex -- Control characters are what it looks for.
 const UNSENDABLE = /[^\t\x20-\x7e\x80-\xff]/;
 
-const REQUEST_ID = `${HEADER.requestId}: `;
+const REQUEST_ID = `\r\n${HEADER.requestId}: `;
 
+// Lines begin with their line break here, so that a line is its name, which is known, and its value: fewer pieces of text.
 const statusLines = new Map<number, string>();
 
 function startOf(status: number): string {
   let line = statusLines.get(status);
   if (line === undefined) {
-    line = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "unknown"}\r\n`;
+    line = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "unknown"}`;
     statusLines.set(status, line);
   }
   return line;
@@ -32,7 +33,7 @@ function startOf(status: number): string {
 export class HeadEnds {
   readonly #keepAlive: string;
   #second = 0;
-  #date = "";
+  #closed = "";
   #kept = "";
 
   constructor(keepAliveTimeoutMs: number) {
@@ -49,54 +50,73 @@ export class HeadEnds {
   /** For a connection that ends. The other headers already say so. */
   get closed(): string {
     this.#refresh();
-    return `${this.#date}\r\n`;
+    return this.#closed;
   }
 
   #refresh(): void {
     const second = Math.floor(Date.now() / 1000);
     if (second === this.#second) return;
     this.#second = second;
-    this.#date = `Date: ${new Date(second * 1000).toUTCString()}\r\n`;
-    this.#kept = this.#date + this.#keepAlive;
+    const date = `\r\nDate: ${new Date(second * 1000).toUTCString()}\r\n`;
+    this.#closed = `${date}\r\n`;
+    this.#kept = date + this.#keepAlive;
   }
 }
 
 /** Encodes the whole answer in latin1. `isLast`: the connection ends with it. */
 export function encodeLaneAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolean): string {
   const { status, body } = answer;
-  let text = startOf(status);
+  let text: string;
   if (answer instanceof FinishedAnswer) {
     // A request id has no character that cannot be sent: it was made here, or its grammar was checked.
-    text += `${commonText(answer.common)}${REQUEST_ID}${answer.requestId}\r\n${textOf(answer.own)}`;
-  } else text += textOf(answer.headers);
-  if (isLast) text += "Connection: close\r\n";
+    text = withLines(commonStart(status, answer.common) + answer.requestId, answer.own);
+  } else text = withLines(startOf(status), answer.headers);
+  if (isLast) text += "\r\nConnection: close";
   const end = isLast ? ends.closed : ends.kept;
   if (status === 204 || status === 304) return text + end;
   const content = latin1Of(body);
-  return `${text}Content-Length: ${content.length}\r\n${end}${content}`;
+  return `${text}\r\nContent-Length: ${content.length}${end}${content}`;
 }
 
-function textOf(headers: AnswerHeaders): string {
-  let text = "";
+const lineStarts = new Map<string, string>();
+
+/** Names come from handlers, never from clients, so there are few. */
+function lineStartOf(name: string): string {
+  let start = lineStarts.get(name);
+  if (start === undefined) {
+    start = `\r\n${name}: `;
+    lineStarts.set(name, start);
+  }
+  return start;
+}
+
+function withLines(start: string, headers: AnswerHeaders): string {
+  let text = start;
   for (const name in headers) {
     const value = headers[name];
     if (value === undefined) continue;
     if (UNSENDABLE.test(value)) throw new Error(`the value of ${name} cannot be sent`);
-    text += `${name}: ${value}\r\n`;
+    text += lineStartOf(name) + value;
   }
   return text;
 }
 
-const commonTexts = new WeakMap<AnswerHeaders, string>();
+const commonStarts = new WeakMap<AnswerHeaders, Map<number, string>>();
 
-/** Encoded once: all appends have the same few sets of these headers. */
-function commonText(headers: AnswerHeaders): string {
-  let text = commonTexts.get(headers);
-  if (text === undefined) {
-    text = textOf(headers);
-    commonTexts.set(headers, text);
+/** Encoded once, up to the value of the request id: all appends have the same few sets of these headers. */
+function commonStart(status: number, headers: AnswerHeaders): string {
+  let starts = commonStarts.get(headers);
+  if (starts === undefined) {
+    starts = new Map();
+    commonStarts.set(headers, starts);
   }
-  return text;
+  let start = starts.get(status);
+  if (start === undefined) {
+    // Joined, it is one text; a sum would be put together again for each answer.
+    start = [withLines(startOf(status), headers), REQUEST_ID].join("");
+    starts.set(status, start);
+  }
+  return start;
 }
 
 /** Returns the answer, if appends can have it: it is complete and never compressed. Throws otherwise. */
