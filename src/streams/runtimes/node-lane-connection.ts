@@ -14,7 +14,7 @@ import type { Socket } from "node:net";
 import { type ErrorCode, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { HapaxServer } from "../server.ts";
-import type { WholeAnswer } from "../server/exchange.ts";
+import type { ServerAnswer, WholeAnswer } from "../server/exchange.ts";
 import type { BodyBudget } from "../server/body-budget.ts";
 import { brokenBody, untakenOf } from "./node-exchange.ts";
 import { namedFailure } from "./node-listener.ts";
@@ -175,18 +175,42 @@ export class LaneConnection {
       this.#receiving = exchange;
       if (end < bytes.length) exchange.receive(bytes.subarray(end));
     }
-    void this.#serve(exchange);
+    this.#serve(exchange);
     return body === undefined ? bytes.length : bodyEnd;
   }
 
-  async #serve(exchange: LaneExchange): Promise<void> {
+  // Not async: an answer goes from its handler to the socket in as few steps as can be.
+  #serve(exchange: LaneExchange): void {
+    const fail = (error: unknown): void => {
+      this.#fail(exchange, error);
+    };
     try {
-      exchange.answer = requireWhole(await this.#lane.server.handle(exchange));
+      this.#lane.server.handle(exchange).then((answer) => {
+        this.#answer(exchange, answer);
+      }, fail);
     } catch (error) {
-      if (!isHapaxError(error)) this.#lane.onFault(error);
-      exchange.answer = namedFailure(this.#lane.server, error);
+      fail(error);
     }
-    if (exchange.answer.drop === true) this.#socket.destroy();
+  }
+
+  #answer(exchange: LaneExchange, answer: ServerAnswer): void {
+    try {
+      exchange.answer = requireWhole(answer);
+    } catch (error) {
+      this.#fail(exchange, error);
+      return;
+    }
+    this.#flushSoon(exchange);
+  }
+
+  #fail(exchange: LaneExchange, error: unknown): void {
+    if (!isHapaxError(error)) this.#lane.onFault(error);
+    exchange.answer = namedFailure(this.#lane.server, error);
+    this.#flushSoon(exchange);
+  }
+
+  #flushSoon(exchange: LaneExchange): void {
+    if (exchange.answer?.drop === true) this.#socket.destroy();
     if (this.#owed[0] !== exchange || this.#isFlushing || this.#isOver) return;
     if (this.#owed.length === 1) {
       this.#flush();

@@ -119,7 +119,7 @@ export class LaneExchange implements Exchange {
   receive(piece: Buffer): void {
     this.bytesLeft -= piece.length;
     if (this.#isDropping) return;
-    this.#share ??= this.#budget.begin({ peer: this.peer, cut: this.fail });
+    this.#share ??= this.#budget.begin({ peer: this.peer, cut: (error) => this.fail(error) });
     try {
       this.#share.take(piece.length);
     } catch (error) {
@@ -155,11 +155,11 @@ export class LaneExchange implements Exchange {
   }
 
   /** Says that the rest of the body does not come, or is not wanted. */
-  readonly fail = (error: unknown): void => {
+  fail(error: unknown): void {
     this.drop();
     this.#failure = error;
     this.#waiter?.reject(error);
-  };
+  }
 
   #release(): void {
     this.#share?.end();

@@ -135,7 +135,8 @@ export function checkAppend(
   if (closes) access.require("close", subject);
 }
 
-async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
+// Not async: a wait costs as much as the decision, and most appends need none before it.
+function appendToStream(call: RouteCall): Promise<ServerAnswer> {
   const { exchange, parts, access, ticket } = call;
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
@@ -144,6 +145,27 @@ async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
     checkAppend(access, name, head.producer?.id, head.closes, exchange.hasBody);
   }
   const coding = parseEncoding(header, parts.decoding);
+  const { received } = exchange;
+  const isThere = received !== undefined && received.length <= parts.options.bodyBytesMax;
+  const isPlain = head.producer !== undefined && head.key === undefined && head.waitMs === 0;
+  if (!isThere || !isPlain || coding !== undefined || ticket !== undefined) {
+    return appendInSteps(call, name, head, coding);
+  }
+  const command = parseAppend(head, received);
+  return parts.engine.append(name, command).then((outcome) => {
+    if (outcome.kind === "missing") return refuseMissing(parts, name, access);
+    return answerAppend(outcome, command, name);
+  });
+}
+
+/** An append that waits for its body, a decoder, a digest, its predecessors, or for what its caller has left. */
+async function appendInSteps(
+  call: RouteCall,
+  name: StreamName,
+  head: AppendHead,
+  coding: ContentCoding | undefined,
+): Promise<ServerAnswer> {
+  const { exchange, parts, access, ticket } = call;
   const { bodyBytesMax } = parts.options;
   ticket?.takeHead(exchange, bodyBytesMax);
   const allowing = ticket?.allowance();

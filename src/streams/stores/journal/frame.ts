@@ -83,13 +83,14 @@ interface Piece {
   readonly data: Uint8Array;
 }
 
+/** Data on its way into a frame; `data` is the copy in the frame once that is complete, or the caller's own bytes. */
 interface Pending {
   readonly stream: StreamId;
   readonly start: Offset;
-  readonly length: number;
-  /** Where a copy lies in the writer. Undefined for data with a buffer of its own. */
-  readonly at: number | undefined;
-  readonly data: Uint8Array;
+  data: Uint8Array;
+  readonly isBorrowed: boolean;
+  /** Where the copy lies in the writer. */
+  readonly at: number;
 }
 
 export class FrameBuilder {
@@ -128,7 +129,8 @@ export class FrameBuilder {
     }
     this.#records += 1;
     if (data.length === 0) return; // A close alone has nothing to read.
-    this.#pending.push({ stream, start, length: data.length, at: copyAt, data });
+    const isBorrowed = copyAt === undefined;
+    this.#pending.push({ stream, start, data, isBorrowed, at: copyAt ?? 0 });
     this.#runs.add(stream, start, advance(start, data.length), at, this.bytes - at);
   }
 
@@ -150,12 +152,10 @@ export class FrameBuilder {
     assert(size === alignFrame(bytes), "a frame has other bytes than its header says");
     const crc = checksum(buffers, bytes, start.salt);
     written.writeUInt32LE(crc, 4);
-    const data = this.#pending.map(({ stream, start: from, length, at, data: own }) => ({
-      stream,
-      start: from,
-      data: at === undefined ? own : written.subarray(at, at + length),
-      isBorrowed: at === undefined,
-    }));
+    for (const one of this.#pending) {
+      if (!one.isBorrowed) one.data = written.subarray(one.at, one.at + one.data.length);
+    }
+    const data = this.#pending;
     return { buffers, bytes, crc, runs: this.#runs.list, data };
   }
 
