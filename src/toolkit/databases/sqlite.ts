@@ -54,6 +54,8 @@ const sessions = new WeakMap<SqliteConnection, SqliteSession<SqliteConnection>>(
 /** The turns and the prepared statements of one connection. */
 export class SqliteSession<Connection extends SqliteConnection> {
   readonly connection: Connection;
+  /** How often a ledger has written entries with the connection. */
+  entryWrites = 0;
   readonly #statements = new Map<string, Statement>();
   #isLent = false;
   #shared: HapaxError | undefined;

@@ -29,10 +29,9 @@ import {
   scanStatement,
   type Statement,
   sweepStatement,
-  textOf,
   writtenOf,
 } from "./entry-statements.ts";
-import { pageOf, pageStatement } from "./entry-pages.ts";
+import { byPlace, pageOf, pageStatement } from "./entry-pages.ts";
 import type {
   Entry,
   EntryFilter,
@@ -53,8 +52,6 @@ type Written = ReturnType<typeof writtenOf>;
 
 /** A row has at most 2 MB. The rest is for the place, the fingerprint and what SQLite adds. */
 const DATA_BYTES_MAX = 2_000_000 - 8 * 1024;
-
-const utf8 = new TextEncoder();
 
 const ABSENT: Expected = { kind: "absent" };
 
@@ -260,22 +257,6 @@ export class ObjectEntries {
   #rows({ text, values }: Statement): readonly Row[] {
     return this.#book.session.rows(text, ...values);
   }
-}
-
-/** As SQLite orders texts: by their bytes. */
-function byPlace(one: Row, other: Row): number {
-  return byBytes(one["scope"], other["scope"]) || byBytes(one["key"], other["key"]);
-}
-
-function byBytes(one: unknown, other: unknown): number {
-  const [ours, theirs] = [one, other].map((text) => utf8.encode(textOf(text)));
-  return ours === undefined || theirs === undefined ? 0 : compareBytes(ours, theirs);
-}
-
-function compareBytes(one: Uint8Array, other: Uint8Array): number {
-  const at = one.findIndex((byte, index) => byte !== other[index]);
-  if (at === -1) return one.length - other.length;
-  return (one[at] ?? 0) - (other[at] ?? -1);
 }
 
 function byAge(one: Row, other: Row): number {

@@ -10,8 +10,11 @@ import {
   type Row,
   type Statement,
   STATES,
+  textOf,
 } from "./entry-statements.ts";
 import type { EntryPage, PageFilter } from "./ledger.ts";
+
+const utf8 = new TextEncoder();
 
 /**
  * LG13: by the primary key, or by the index of a state, from the place on where the page before has ended. One entry more than the
@@ -74,4 +77,20 @@ export function placeInPages(from: string): readonly [string, string] {
     // It is refused below.
   }
   throw new HapaxError("invalid_request", "no page has led here: pass the `next` of a page");
+}
+
+/** Compares the places of two rows as SQLite orders texts: by their bytes. */
+export function byPlace(one: Row, other: Row): number {
+  return byBytes(one["scope"], other["scope"]) || byBytes(one["key"], other["key"]);
+}
+
+function byBytes(one: unknown, other: unknown): number {
+  const [ours, theirs] = [one, other].map((text) => utf8.encode(textOf(text)));
+  return ours === undefined || theirs === undefined ? 0 : compareBytes(ours, theirs);
+}
+
+function compareBytes(one: Uint8Array, other: Uint8Array): number {
+  const at = one.findIndex((byte, index) => byte !== other[index]);
+  if (at === -1) return one.length - other.length;
+  return (one[at] ?? 0) - (other[at] ?? -1);
 }

@@ -32,6 +32,18 @@ import {
 } from "./entry-statements.ts";
 import { pageOf, pageStatement } from "./entry-pages.ts";
 import { requirePlace } from "./places.ts";
+import {
+  ALL_ENTRIES,
+  doneStatement,
+  hasDone,
+  hasEntry,
+  isDoneAtOnce,
+  makeDone,
+  moveDone,
+  removeDone,
+  sweepDone,
+  withDonePages,
+} from "./sqlite-done.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
 import { drawsFreely, drawToken, keepingTokens, reserving } from "./sqlite-tokens.ts";
 
@@ -44,6 +56,7 @@ const ABSENT: Expected = { kind: "absent" };
 const LOCK = "UPDATE hapax_tokens SET last = last WHERE id = 0";
 
 const DIALECT = sqliteDialect("hapax_entries");
+const ALL = sqliteDialect(ALL_ENTRIES);
 
 /** `joined`: the caller has begun a transaction on this connection. */
 export function sqliteEntries(
@@ -57,20 +70,22 @@ export function sqliteEntries(
   // Always a promise: what is wrong is a rejection.
   const reading = async <T>(work: () => T): Promise<T> =>
     joined === undefined ? session.read(work) : joined.read(work);
-  const writing = async <T>(work: () => T): Promise<T> =>
-    joined === undefined ? session.transaction(work) : joined(work);
+  const writing = async <T>(work: () => T): Promise<T> => {
+    session.entryWrites += 1;
+    return joined === undefined ? session.transaction(work) : joined(work);
+  };
   return {
     find: (place) =>
       reading(() => {
         requirePlace(place);
         if (isJoined) session.prepare(LOCK).run();
-        const row = one(findStatement(DIALECT, place, isJoined));
+        const row = one(findStatement(ALL, place, isJoined));
         return row === undefined ? undefined : entryOf(row, sqliteBytes);
       }),
     lock: (place) =>
       (drawsFreely(session) ? reading : writing)(() => {
         requirePlace(place);
-        const row = one(findStatement(DIALECT, place, false));
+        const row = one(findStatement(ALL, place, false));
         if (row !== undefined) return { kind: "found", entry: entryOf(row, sqliteBytes) };
         return { kind: "absent", token: drawToken(session) };
       }),
@@ -84,17 +99,30 @@ export function sqliteEntries(
       writing(() => {
         requirePlace(place);
         return (
-          expected.kind !== "absent" && all(removeStatement(DIALECT, place, expected)).length > 0
+          expected.kind !== "absent" &&
+          (all(removeStatement(DIALECT, place, expected)).length > 0 ||
+            removeDone(session, place, expected))
         );
       }),
     scan: (filter) =>
-      reading(() => all(scanStatement(DIALECT, filter)).map((row) => placedOf(row, sqliteBytes))),
+      reading(() => {
+        const { state, isAbandoned, order } = filter;
+        const mayBeDone = state === undefined || state === "done";
+        const dialect = mayBeDone && isAbandoned !== true && order !== "due" ? ALL : DIALECT;
+        return all(scanStatement(dialect, filter)).map((row) => placedOf(row, sqliteBytes));
+      }),
     page: (filter) =>
-      reading(() => pageOf(all(pageStatement(DIALECT, filter)), filter, sqliteBytes)),
+      reading(() => {
+        const rows = all(pageStatement(DIALECT, filter));
+        return pageOf(withDonePages(session, filter, rows), filter, sqliteBytes);
+      }),
     nextDue: (kinds) => reading(() => leftOf(all(nextDueStatement(DIALECT, kinds))[0]?.["due"])),
     // LG8: while another transaction writes there is nothing to gain from waiting; the next sweep finds it.
     sweep: async (max) => {
-      const sweep = (): number => all(sweepStatement(DIALECT, max)).length;
+      const sweep = (): number => {
+        const swept = all(sweepStatement(DIALECT, max)).length;
+        return swept < max ? swept + sweepDone(session, max - swept) : swept;
+      };
       return joined === undefined ? ((await session.tryTransaction(sweep)) ?? 0) : joined(sweep);
     },
   };
@@ -116,50 +144,74 @@ async function putAnew(
   expected: Expected,
   write: EntryWrite,
 ): Promise<Written | undefined> {
+  session.entryWrites += 1;
   if (typeof write.token !== "string") {
     const { drawn: token } = write.token;
-    const isMade =
-      joined === undefined
-        ? await session.transaction(() => isMadeDrawn(session, undefined, place, write))
-        : isMadeDrawn(session, joined, place, write);
-    return isMade ? { token, revision: 1 } : undefined;
+    const make = (): boolean => isMade(session, place, token, write);
+    const made = joined === undefined ? await session.transaction(make) : joined(make);
+    return made ? { token, revision: 1 } : undefined;
   }
   const put = (): Written | undefined => {
     const token = drawToken(session);
     const given = { ...write, token: { drawn: token } };
     if (expected.kind !== "absent") return writtenBy(session, place, expected, given);
-    const { text, values } = putStatement(DIALECT, place, expected, given);
-    const changes = changesOf(session.prepare(text).run(...asValues(values)));
-    return changes > 0 ? { token, revision: 1 } : undefined;
+    return isMade(session, place, token, given) ? { token, revision: 1 } : undefined;
   };
   return joined === undefined ? await reserving(session, put) : joined(put);
 }
 
-/** Makes an entry with a token that was drawn before. One row or none: there is nothing to look up before and after it. */
-function isMadeDrawn(
+/** Makes an entry with a token that was drawn before. */
+function isMade(
   session: SqliteSession<SqliteConnection>,
-  joined: RunJoined | undefined,
   place: Place,
+  token: number,
   write: EntryWrite,
 ): boolean {
+  if (isDoneAtOnce(write)) {
+    if (hasEntry(session, place)) return false;
+    makeDone(session, place, token, write);
+    return true;
+  }
+  if (hasDone(session, place)) return false;
   const { text, values } = putStatement(DIALECT, place, ABSENT, write);
-  const run = (): unknown => session.prepare(text).run(...asValues(values));
-  return joined === undefined ? changesOf(run()) > 0 : joined.one(run);
+  return changesOf(session.prepare(text).run(...asValues(values))) > 0;
+}
+
+/**
+ * Makes the entry that ends a lock. `isUntouched`: nothing has written entries since the place was looked at, so it still has none:
+ * one row or none is made, and there is nothing to look up before and after it.
+ */
+function isMadeAtEnd(
+  session: SqliteSession<SqliteConnection>,
+  run: RunJoined,
+  place: Place,
+  write: EntryWrite,
+  isUntouched: boolean,
+): boolean {
+  const token = typeof write.token === "string" ? 0 : write.token.drawn;
+  if (!isUntouched || !isDoneAtOnce(write)) return run(() => isMade(session, place, token, write));
+  const made = doneStatement(session, place, token, write);
+  if (run.one(made.run)) return true;
+  run(made.makeDay);
+  return run.one(made.run);
 }
 
 function writtenBy(
   session: SqliteSession<SqliteConnection>,
   place: Place,
-  expected: Expected,
+  expected: Exclude<Expected, { readonly kind: "absent" }>,
   write: EntryWrite,
 ): Written | undefined {
   const row = rowOf(session, putStatement(DIALECT, place, expected, write));
-  return row === undefined ? undefined : writtenOf(row);
+  return row === undefined ? moveDone(session, place, expected, write) : writtenOf(row);
 }
 
 // One text: to answer three columns takes as long as to find them.
-const LOCKED = `SELECT last || EXISTS (SELECT 1 FROM hapax_entries WHERE kind = ? AND scope = ? AND key = ?) AS seen
-  FROM hapax_tokens WHERE id = 1`;
+const LOCKED = `SELECT last || (
+  EXISTS (SELECT 1 FROM hapax_entries AS e WHERE e.kind = p.kind AND e.scope = p.scope AND e.key = p.key) OR
+  EXISTS (SELECT 1 FROM hapax_days AS t CROSS JOIN hapax_done AS d
+    WHERE d.day = t.day AND d.kind = p.kind AND d.scope = p.scope AND d.key = p.key)) AS seen
+  FROM hapax_tokens, (SELECT ? AS kind, ? AS scope, ? AS key) AS p WHERE id = 1`;
 
 /** LG11: one look at the beginning says whether there is an entry, and what the last token is. */
 export function sqliteLocked<Connection extends SqliteConnection>(
@@ -170,8 +222,10 @@ export function sqliteLocked<Connection extends SqliteConnection>(
     const { kind, scope, key } = place;
     let isThere = true;
     let isLate = false;
+    let writes = 0;
     const begun = (): number => {
       onLock();
+      writes = session.entryWrites;
       const row = session.prepare(LOCKED).get(kind, scope, key) as Row | undefined;
       if (row === undefined) throw new Error("LG3 hapax_tokens has no row");
       const seen = textOf(row["seen"]);
@@ -183,7 +237,7 @@ export function sqliteLocked<Connection extends SqliteConnection>(
       const { run } = joinSqlite(tx);
       const finish = (end: End): End => {
         if (end.entry === undefined) return end;
-        isLate = !isMadeDrawn(session, run, place, end.entry);
+        isLate = !isMadeAtEnd(session, run, place, end.entry, session.entryWrites === writes);
         if (isLate) throw new Error("LG11 a place that was locked has an entry");
         return end;
       };

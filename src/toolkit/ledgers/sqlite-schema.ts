@@ -62,6 +62,24 @@ const FAILED = [
   `CREATE INDEX IF NOT EXISTS hapax_entries_failed ON hapax_entries (kind, state, made_at) WHERE state = 'failed'`,
 ];
 
+// What was done when it was made, by the day on which it is past its retention. It has no index: an entry is one row in one tree, and
+// what goes is in one place.
+const DONE = [
+  `CREATE TABLE IF NOT EXISTS hapax_done (
+  day INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  scope TEXT NOT NULL,
+  key TEXT NOT NULL,
+  token INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  made_at INTEGER NOT NULL,
+  fingerprint TEXT,
+  data BLOB,
+  PRIMARY KEY (day, kind, scope, key)
+) WITHOUT ROWID`,
+  `CREATE TABLE IF NOT EXISTS hapax_days (day INTEGER PRIMARY KEY)`,
+];
+
 export const SQLITE_PARTS: readonly MigrationPart[] = [
   {
     name: "entries",
@@ -69,6 +87,7 @@ export const SQLITE_PARTS: readonly MigrationPart[] = [
       { id: "entries and tokens", sql: ENTRIES },
       { id: "what is due", sql: DUE },
       { id: "what has failed", sql: FAILED },
+      { id: "what is done, by days", sql: DONE },
     ],
   },
   { name: "outbox", steps: SQLITE_OUTBOX_MIGRATIONS },

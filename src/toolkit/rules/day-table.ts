@@ -22,10 +22,24 @@ export interface DayTable {
 
 /** Returns the table for an entry that ends now and is kept for so long. */
 export function dayTableFor(nowMs: number, keepMs: number): DayTable {
+  const days = widthFor(keepMs);
+  return tableOf(firstDayOf(nowMs + keepMs, days), days);
+}
+
+/** Returns the day on which an entry that ends now, and is kept for so long, goes with others. It is past its retention by then. */
+export function sweepDayFor(nowMs: number, keepMs: number): number {
+  const days = widthFor(keepMs);
+  return firstDayOf(nowMs + keepMs, days) + days;
+}
+
+function widthFor(keepMs: number): number {
   let days = 1;
   while (keepMs > days * SPANS * DAY_MS) days *= SPANS + 1;
-  const first = Math.floor((nowMs + keepMs) / DAY_MS / days) * days;
-  return tableOf(first, days);
+  return days;
+}
+
+function firstDayOf(endMs: number, days: number): number {
+  return Math.floor(endMs / DAY_MS / days) * days;
 }
 
 /** Returns the table of this name; undefined if it is another one. */
