@@ -13,8 +13,20 @@ import { HapaxError } from "../../base/errors.ts";
 /** The rules under which a client is lent. */
 export interface Lending {
   /** Runs before each call; throws to refuse it. `isOutermost`: the call is to the transaction itself, not to a result. */
-  before(name: PropertyKey, args: readonly unknown[], isOutermost: boolean): void;
-  after?(name: PropertyKey): void;
+  before(name: PropertyKey, args: readonly unknown[], isOutermost: boolean, target: object): void;
+  /** Returns the result of a call that need not be made. Undefined: it is made. */
+  instead?(name: PropertyKey, args: readonly unknown[], isOutermost: boolean): unknown;
+  after?(
+    name: PropertyKey,
+    args: readonly unknown[],
+    isOutermost: boolean,
+    result: unknown,
+    target: object,
+  ): void;
+  /** Runs when the work has changed a member of a lent object. */
+  changed?(target: object): void;
+  /** Runs at the end of the loan. */
+  end?(): void;
   /** Answers a refused call. Default: the call throws. */
   refuse?(error: unknown, name: PropertyKey, args: readonly unknown[]): unknown;
   /** Returns the arguments that the call gets in place of its own. */
@@ -49,7 +61,9 @@ export class Loan<T extends object> {
   }
 
   end(): void {
+    if (this.#isOver) return;
     this.#isOver = true;
+    this.#lending.end?.();
   }
 
   require(): void {
@@ -77,18 +91,20 @@ export class Loan<T extends object> {
     const lending = this.#lending;
     try {
       if (lending.isFree?.(name) !== true) this.require();
-      lending.before(name, args, isOutermost);
+      lending.before(name, args, isOutermost, target);
     } catch (error) {
       if (lending.refuse === undefined) throw error;
       return lending.refuse(error, name, args);
     }
     // Cast: the proxy calls only functions.
-    const result: unknown = Reflect.apply(
-      method as (...values: unknown[]) => unknown,
-      target,
-      lending.prepare?.(name, args) ?? args,
-    );
-    lending.after?.(name);
+    const result: unknown =
+      lending.instead?.(name, args, isOutermost) ??
+      Reflect.apply(
+        method as (...values: unknown[]) => unknown,
+        target,
+        lending.prepare?.(name, args) ?? args,
+      );
+    lending.after?.(name, args, isOutermost, result, target);
     if (result === target) return tx;
     const isObject = typeof result === "object" || typeof result === "function";
     if (!isObject || result === null || lending.answer === undefined) return result;
@@ -152,6 +168,7 @@ class StandIn implements ProxyHandler<object> {
   }
 
   set(_: object, name: PropertyKey, value: unknown): boolean {
+    this.#lending.changed?.(this.target);
     return Reflect.set(this.target, name, value, this.target);
   }
 
@@ -160,10 +177,12 @@ class StandIn implements ProxyHandler<object> {
   }
 
   deleteProperty(_: object, name: PropertyKey): boolean {
+    this.#lending.changed?.(this.target);
     return Reflect.deleteProperty(this.target, name);
   }
 
   defineProperty(_: object, name: PropertyKey, descriptor: PropertyDescriptor): boolean {
+    this.#lending.changed?.(this.target);
     return Reflect.defineProperty(this.target, name, descriptor);
   }
 

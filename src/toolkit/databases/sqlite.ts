@@ -14,7 +14,7 @@ import { HapaxError } from "../../base/errors.ts";
 import type { Stopper } from "../../base/aborts.ts";
 import { TurnLine } from "./line.ts";
 import { type Loan, loanOf, unlessEnded } from "./lending.ts";
-import { type Counted, lendConnection } from "./sqlite-lending.ts";
+import { type Counted, KeptStatements, lendConnection } from "./sqlite-lending.ts";
 
 /** A statement of any of the clients. All of them take texts, numbers, bytes and null; other types depend on the client. */
 export interface SqliteStatement {
@@ -56,6 +56,10 @@ export class SqliteSession<Connection extends SqliteConnection> {
   readonly connection: Connection;
   /** How often a ledger has written entries with the connection. */
   entryWrites = 0;
+  /** Whether statements change more rows than they answer. */
+  changesMore = false;
+  /** What works have prepared. */
+  readonly kept = new KeptStatements();
   readonly #statements = new Map<string, Statement>();
   #isLent = false;
   #shared: HapaxError | undefined;
@@ -72,9 +76,13 @@ export class SqliteSession<Connection extends SqliteConnection> {
   /**
    * Runs the work of the open transaction, with a stand-in for the connection. If others wrote meanwhile, a success
    * commits their write too, and a failure throws an error that says it is rolled back. The session refuses all further use.
-   * Answers at once if the work does: then no others ran.
+   * Answers at once if the work does: then no others ran. `begunAt`: the total of changes now, if it is known.
    */
-  lend<T>(work: (tx: Connection) => T | Promise<T>, over: Stopper | undefined): T | Promise<T> {
+  lend<T>(
+    work: (tx: Connection) => T | Promise<T>,
+    over: Stopper | undefined,
+    begunAt?: number,
+  ): T | Promise<T> {
     const loan = lendConnection(this.connection, this);
     this.#isLent = true;
     let result: T | Promise<T>;
@@ -86,7 +94,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
       throw error;
     }
     if (result instanceof Promise) {
-      loan.goOn();
+      loan.goOn(begunAt);
       return this.#lendOn(loan, result, over?.signal);
     }
     this.#takeBack(loan);
@@ -298,6 +306,10 @@ export interface RunJoined {
   read<T>(this: void, work: () => T): T;
   /** Runs one statement that changes one row or none. Returns whether it changed one. */
   one(this: void, statement: () => unknown): boolean;
+  /** The total of changes if others than the work have made none. Undefined: nothing needs to be counted. */
+  expected(this: void): number | undefined;
+  /** The last statement has found the expected total. */
+  verified(this: void): void;
 }
 
 /** Returns the session of the caller's transaction: of a stand-in, or of a connection on which the caller began one. */
@@ -320,6 +332,8 @@ export function joinSqlite<Connection extends SqliteConnection>(
       run: Object.assign(run, {
         read: run,
         one: (statement: () => unknown) => changesOf(statement()) > 0,
+        expected: () => undefined,
+        verified: () => undefined,
       }),
     };
   }
@@ -347,6 +361,10 @@ export function joinSqlite<Connection extends SqliteConnection>(
           const changes = changesOf(statement());
           loan.changed?.(changes);
           return changes > 0;
+        },
+        expected: () => loan.expected?.(),
+        verified: () => {
+          loan.verified?.();
         },
       },
     ),

@@ -46,6 +46,7 @@ const FIND_ANY = `SELECT EXISTS (SELECT 1 FROM hapax_entries WHERE kind = ? AND 
 const MAKE_DAY = "INSERT INTO hapax_days (day) VALUES (?) ON CONFLICT DO NOTHING";
 const MAKE = `INSERT INTO hapax_done (day, kind, scope, key, token, expires_at, made_at, fingerprint, data)
   SELECT day, ?, ?, ?, ?, ?, ?, ?, ? FROM hapax_days WHERE day = ? ON CONFLICT DO NOTHING`;
+const MAKE_AT = MAKE.replace("day = ?", "day = ? AND total_changes() = ?");
 const REMOVE = `DELETE FROM hapax_done
   WHERE day IN (SELECT day FROM hapax_days) AND kind = ? AND scope = ? AND key = ? AND token = ?`;
 const OLDEST = "SELECT min(day) AS day FROM hapax_days";
@@ -99,6 +100,8 @@ function isThere(row: unknown): boolean {
 /** A statement that makes an entry, if its day is there, and the day. The place has no entry. */
 export interface DoneStatement {
   run(): unknown;
+  /** As `run`, if the connection has changed so many rows until now. */
+  runAt(total: number): unknown;
   makeDay(): void;
 }
 
@@ -115,8 +118,10 @@ export function doneStatement(
   const print = fingerprint === "same" ? null : (fingerprint.value ?? null);
   const bytes = data === "same" ? null : sqliteValue(data.value ?? null);
   const endMs = Math.ceil(nowMs + keptMs);
+  const values = [kind, scope, key, token, endMs, nowMs, print, bytes, day] as const;
   return {
-    run: () => session.prepare(MAKE).run(kind, scope, key, token, endMs, nowMs, print, bytes, day),
+    run: () => session.prepare(MAKE).run(...values),
+    runAt: (total) => session.prepare(MAKE_AT).run(...values, total),
     makeDay() {
       session.prepare(MAKE_DAY).run(day);
     },

@@ -123,23 +123,23 @@ export async function reserving<T>(
 
 /**
  * Does the work of a transaction of its own. When it fails, all is taken back but the tokens that it gave: they may
- * be known outside. `begun` looks up the last token of all.
+ * be known outside. `begun` looks up the last token of all, and how many rows the connection has changed.
  */
 export async function keepingTokens<T, Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
   work: (tx: Connection) => T | Promise<T>,
   over: Stopper | undefined,
-  begun: () => number = () => lastOf(session),
+  begun: () => Begun = () => ({ last: lastOf(session), total: undefined }),
 ): Promise<T> {
   const tokens = tokensAt(session);
   const kept: Kept = { failure: undefined };
   try {
     const result = await session.transaction(() => {
-      const last = begun();
+      const { last, total } = begun();
       tokens.isCovered = hasSpare(tokens, last);
       // What is of the block stays given when all is taken back.
       return tokens.isCovered
-        ? session.lend(work, over)
+        ? session.lend(work, over, total)
         : workSaved(session, tokens, work, over, kept);
     }, ending(tokens));
     if (kept.failure === undefined) return result as T;
@@ -148,6 +148,11 @@ export async function keepingTokens<T, Connection extends SqliteConnection>(
     throw kept.failure === undefined ? error : kept.failure.error;
   }
   throw kept.failure.error;
+}
+
+interface Begun {
+  readonly last: number;
+  readonly total: number | undefined;
 }
 
 /** What went wrong in a transaction that is committed all the same, for its tokens. */
