@@ -34,6 +34,57 @@ export interface Stopper {
   readonly signal: AbortSignal;
 }
 
+/** A stopper that can be stopped. An `AbortController` is one. */
+export interface Stoppable extends Stopper {
+  abort(reason?: unknown): void;
+}
+
+/** An `AbortController` for calls of which most end without a signal: its own listeners need none. */
+export class LightStop implements Stoppable {
+  #controller: AbortController | undefined;
+  #stopped: { readonly reason: unknown } | undefined;
+  #runs: Set<() => void> | undefined;
+
+  get isStopped(): boolean {
+    return this.#stopped !== undefined;
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#stopped !== undefined) this.#controller.abort(this.#stopped.reason);
+    }
+    return this.#controller.signal;
+  }
+
+  abort(reason?: unknown): void {
+    if (this.#stopped !== undefined) return;
+    this.#stopped = { reason };
+    this.#controller?.abort(reason);
+    for (const run of [...(this.#runs ?? [])]) run();
+  }
+
+  /** As `onAbort`. Not called for a stop that has been. */
+  heed(run: () => void): () => void {
+    const own = (): void => {
+      run();
+    };
+    (this.#runs ??= new Set()).add(own);
+    return () => {
+      this.#runs?.delete(own);
+    };
+  }
+}
+
+/** As `onAbort`, for a stopper: asks for no signal where it need not. */
+export function onStop(over: Stopper, run: () => void): () => void {
+  return over instanceof LightStop ? over.heed(run) : onAbort(over.signal, run);
+}
+
+export function isStopped(over: Stopper | undefined): boolean {
+  return over instanceof LightStop ? over.isStopped : over?.signal.aborted === true;
+}
+
 /** Signals that end the same thing; the caller need not have given each. */
 export type Signals = readonly (AbortSignal | undefined)[];
 

@@ -7,7 +7,7 @@
  *   - a statement that begins or ends a transaction is refused: the ledger does both.
  */
 
-import { onAbort } from "../../base/aborts.ts";
+import { isStopped, onStop, type Stopper } from "../../base/aborts.ts";
 import { HapaxError } from "../../base/errors.ts";
 
 /** The rules under which a client is lent. */
@@ -225,15 +225,28 @@ export function loanOf<T extends object>(
 
 /** Rejects with the reason of the signal as soon as it aborts. The work goes on, but its stand-in refuses to write. */
 export function unlessEnded<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return work;
+  return signal === undefined ? work : unlessStopped(work, { signal });
+}
+
+/** As `unlessEnded`, for a stopper. */
+export function unlessStopped<T>(work: Promise<T>, over: Stopper | undefined): Promise<T> {
+  if (over === undefined) return work;
   return new Promise((resolve, reject) => {
     const end = (): void => {
-      reject(asError(signal.reason));
+      reject(asError(over.signal.reason));
     };
-    if (signal.aborted) end();
-    const stopListening = onAbort(signal, end);
-    work.then(resolve, reject);
-    work.then(stopListening, stopListening);
+    if (isStopped(over)) end();
+    const stopListening = onStop(over, end);
+    work.then(
+      (value) => {
+        stopListening();
+        resolve(value);
+      },
+      (error: unknown) => {
+        stopListening();
+        reject(error as Error);
+      },
+    );
   });
 }
 

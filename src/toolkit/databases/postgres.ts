@@ -11,12 +11,14 @@
  * The work gets a stand-in for the client: see lending.ts and postgres-lending.ts.
  */
 
+import { isStopped, type Stopper } from "../../base/aborts.ts";
 import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { lendBuilder } from "./builder-lending.ts";
-import { asError, loanOf, unlessEnded } from "./lending.ts";
+import { asError, loanOf, unlessEnded, unlessStopped } from "./lending.ts";
 import { noteLost } from "./outage.ts";
 import type { KeptStatements } from "./postgres-keeping.ts";
+import { beginWith, type Call, commitWith, isWired } from "./postgres-wire.ts";
 import {
   CHECK_MARK,
   explained,
@@ -90,23 +92,32 @@ export interface PostgresSession<Tx> {
   in(tx: Tx): Query;
 }
 
-/** A statement that is sent with BEGIN, with its values in its text. It sets the mark. */
+/** A statement that is sent with BEGIN or COMMIT. */
+export interface Enclosed {
+  /** Its text, with its values inside; `isKept`: to execute what the connection has prepared. */
+  readonly text: (isKept: boolean) => string;
+  /** The prepared statement, where there is one, and its column. */
+  readonly call?: Call | undefined;
+  readonly column?: string;
+}
+
+/** A statement that is sent with BEGIN. It sets the mark. */
 export interface First {
-  readonly first: (isKept: boolean) => string;
+  readonly first: Enclosed;
   /** The statements that may be executed instead of sent. Undefined: none. */
   readonly kept?: KeptStatements;
 }
 
-/** A statement that is sent with COMMIT, with its values in its text. It fails without the mark. */
+/** A statement that is sent with COMMIT. It fails without the mark. */
 interface Last {
-  readonly last: ((isKept: boolean) => string) | undefined;
+  readonly last: Enclosed | undefined;
 }
 
 export type EnclosedTransaction<Tx> = <T extends Last>(
   first: First,
   work: (tx: Tx, rows: readonly Row[]) => Promise<T>,
   onBegin: () => void,
-  signal?: AbortSignal,
+  over?: Stopper,
 ) => Promise<T>;
 
 export function isPgPool(client: object): client is PgPool {
@@ -120,7 +131,7 @@ export function isPostgresSql(client: object): client is PostgresSql {
 export function pgPoolSession<Client extends PgClient>(
   pool: PgPool<Client>,
 ): PostgresSession<Client> {
-  const enclosed: EnclosedTransaction<Client> = async (first, work, onBegin, signal) => {
+  const enclosed: EnclosedTransaction<Client> = async (first, work, onBegin, over) => {
     const client = await connectTo(pool);
     const stopListening = hearErrors(client);
     const loan = lendPgClient(client);
@@ -128,16 +139,16 @@ export function pgPoolSession<Client extends PgClient>(
     try {
       onBegin();
       const { rows, isKept } = await begin(client, first);
-      const result = await unlessEnded(work(loan.tx, rows), signal);
+      const result = await unlessStopped(work(loan.tx, rows), over);
       // Also for late calls of the work, between this and COMMIT.
       loan.end();
-      await commit(client, result.last?.(isKept));
+      await commit(client, result.last, isKept);
       return result;
     } catch (error) {
       loan.end();
       first.kept?.areForgotten(error);
       // A ROLLBACK might never be answered.
-      broken = signal?.aborted === true ? asError(error) : await rollBack(client);
+      broken = isStopped(over) ? asError(error) : await rollBack(client);
       if (broken !== undefined) noteLost(error);
       throw error;
     } finally {
@@ -151,21 +162,26 @@ export function pgPoolSession<Client extends PgClient>(
     enclosed,
     async transaction(work, signal) {
       const run = async (tx: Client) => ({ value: await work(tx), last: undefined });
-      return (await enclosed(MARKED, run, () => undefined, signal)).value;
+      return (await enclosed(MARKED, run, () => undefined, signal && { signal })).value;
     },
   };
 }
 
-const MARKED: First = { first: () => SET_MARK };
+const MARKED: First = { first: { text: () => SET_MARK } };
 
 async function begin(
   client: PgClient,
   { first, kept }: First,
 ): Promise<{ readonly rows: readonly Row[]; readonly isKept: boolean }> {
+  const { text, call, column = "" } = first;
   const before = kept?.before(client, waitingClock.steadyMs());
   if (before !== undefined) {
     try {
-      const answer = await client.query(`BEGIN; ${before}${first(true)}`);
+      if (before === "" && call !== undefined && isWired(client)) {
+        const [value] = await beginWith(client, call);
+        return { rows: value === undefined ? [] : [{ [column]: value }], isKept: true };
+      }
+      const answer = await client.query(`BEGIN; ${before}${text(true)}`);
       return { rows: lastRows(answer), isKept: true };
     } catch (error) {
       if (kept?.areForgotten(error) !== true) {
@@ -175,7 +191,7 @@ async function begin(
       await client.query("ROLLBACK");
     }
   }
-  return { rows: lastRows(await client.query(`BEGIN; ${first(false)}`)), isKept: false };
+  return { rows: lastRows(await client.query(`BEGIN; ${text(false)}`)), isKept: false };
 }
 
 /** Several statements have several results. */
@@ -185,9 +201,14 @@ function lastRows(answer: unknown): readonly Row[] {
 }
 
 /** In a failed transaction PostgreSQL answers COMMIT without an error, but every other statement with one. */
-async function commit(client: PgClient, last: string | undefined): Promise<void> {
+async function commit(
+  client: PgClient,
+  last: Enclosed | undefined,
+  isKept: boolean,
+): Promise<void> {
   try {
-    await client.query(`${last ?? CHECK_MARK}; COMMIT`);
+    if (isKept && last?.call !== undefined && isWired(client)) await commitWith(client, last.call);
+    else await client.query(`${last?.text(isKept) ?? CHECK_MARK}; COMMIT`);
   } catch (error) {
     throw explained(error);
   }
@@ -328,6 +349,9 @@ const CONNECT_MS = 60_000;
 
 async function connectTo<Client extends PgClient>(pool: PgPool<Client>): Promise<Client> {
   try {
+    // There is nothing to wait for.
+    if (Number((pool as { readonly idleCount?: unknown }).idleCount) > 0)
+      return await pool.connect();
     return await patiently(
       () => pool.connect(),
       (client) => {

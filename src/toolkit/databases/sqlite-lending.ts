@@ -27,7 +27,7 @@ export interface Counted {
 /** What a session does for its loans. */
 export interface LendingSession {
   prepare(sql: string): Pick<SqliteStatement, "get">;
-  readonly kept: KeptStatements;
+  readonly kept: LentStatements;
   /** Whether a statement may change more than it answers: there are triggers, actions of foreign keys, or virtual tables. */
   changesMore: boolean;
 }
@@ -53,7 +53,7 @@ const KEPT_MAX = 64;
  * The statements that works have prepared. To prepare one takes as long as to run it twice. Each is lent to one work at a time, and
  * is kept as long as works only `run` it: other methods may change how it answers.
  */
-export class KeptStatements {
+export class LentStatements {
   readonly #free = new Map<string, object>();
   /** Statements whose `run` answers how many rows it has changed. Others may answer that of an earlier one. */
   readonly #answering = new WeakSet();
@@ -190,7 +190,7 @@ export function lendConnection<Connection extends SqliteConnection>(
         : undefined,
     after(name, args, isOutermost, result, target) {
       if (name === "prepare") {
-        if (!isOutermost || args.length !== 1 || !KeptStatements.isKept(args[0])) return;
+        if (!isOutermost || args.length !== 1 || !LentStatements.isKept(args[0])) return;
         const statement = Object(result) as object;
         session.kept.note(statement);
         taken.set(statement, args[0]);

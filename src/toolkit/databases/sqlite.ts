@@ -13,8 +13,8 @@ import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Stopper } from "../../base/aborts.ts";
 import { TurnLine } from "./line.ts";
-import { type Loan, loanOf, unlessEnded } from "./lending.ts";
-import { type Counted, KeptStatements, lendConnection } from "./sqlite-lending.ts";
+import { type Loan, loanOf, unlessStopped } from "./lending.ts";
+import { type Counted, LentStatements, lendConnection } from "./sqlite-lending.ts";
 
 /** A statement of any of the clients. All of them take texts, numbers, bytes and null; other types depend on the client. */
 export interface SqliteStatement {
@@ -59,7 +59,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
   /** Whether statements change more rows than they answer. */
   changesMore = false;
   /** What works have prepared. */
-  readonly kept = new KeptStatements();
+  readonly kept = new LentStatements();
   readonly #statements = new Map<string, Statement>();
   #isLent = false;
   #shared: HapaxError | undefined;
@@ -95,7 +95,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
     }
     if (result instanceof Promise) {
       loan.goOn(begunAt);
-      return this.#lendOn(loan, result, over?.signal);
+      return this.#lendOn(loan, result, over);
     }
     this.#takeBack(loan);
     return result;
@@ -104,10 +104,10 @@ export class SqliteSession<Connection extends SqliteConnection> {
   async #lendOn<T>(
     loan: Loan<Connection> & Counted,
     working: Promise<T>,
-    signal: AbortSignal | undefined,
+    over: Stopper | undefined,
   ): Promise<T> {
     try {
-      const result = await unlessEnded(working, signal);
+      const result = await unlessStopped(working, over);
       loan.count();
       this.#requireOpen();
       return result;

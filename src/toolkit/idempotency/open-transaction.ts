@@ -1,6 +1,6 @@
 /** Transactions that begin in one function and end in another: hooks and middleware have no function around the work. */
 
-import type { Stopper } from "../../base/aborts.ts";
+import { isStopped, LightStop, type Stoppable, type Stopper } from "../../base/aborts.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { EntryWrite, Ledger, Locked, LockedEnd, Place } from "../ledgers/ledger.ts";
 import type { Claim, ClaimTerms } from "../once/claiming.ts";
@@ -54,7 +54,7 @@ export function openLocked<Tx>(
   tools: ResolvedTools,
   onLost: () => void,
 ): Promise<OpenedLock<Tx>> {
-  const over = new AbortController();
+  const over = new LightStop();
   const transaction = new HeldOpen<Tx>(over);
   let startedMs = 0;
   const onLock = (): void => {
@@ -78,7 +78,7 @@ export function openLocked<Tx>(
     };
     transaction.ended = whole();
     transaction.ended.catch((error: unknown) => {
-      if (over.signal.aborted) onLost();
+      if (over.isStopped) onLost();
       failed(error); // It may fail before it is open.
     });
   });
@@ -88,7 +88,7 @@ export function openLocked<Tx>(
 function overtaken(
   { kind, scope, key }: Place,
   { meter }: ResolvedTools,
-  over: AbortController,
+  over: Stoppable,
 ): HapaxError {
   meter.add("fenced_total", 1, { primitive: kind });
   const what = "another one has ended the work";
@@ -139,7 +139,7 @@ class HeldOpen<Tx> implements OpenTransaction<Tx> {
     try {
       await this.ended;
     } catch (error) {
-      if (error !== undo && this.#over?.signal.aborted !== true) throw error;
+      if (error !== undo && !isStopped(this.#over)) throw error;
     }
   }
 }

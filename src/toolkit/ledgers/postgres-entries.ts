@@ -40,6 +40,7 @@ import {
 } from "./entry-statements.ts";
 import { pageOf, pageStatement } from "./entry-pages.ts";
 import { requirePlace } from "./places.ts";
+import { TOKEN_BEHIND_MAX } from "./postgres-schema.ts";
 
 /** Commits take milliseconds. */
 const LOCK_MS = 500;
@@ -73,7 +74,7 @@ export function dialectOf(schema: string | undefined, joined: Query | undefined)
     momentOf: (placeholder) => `(${placeholder}::text::timestamp AT TIME ZONE 'UTC')`,
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
-    nextToken: `${prefix}hapax_next_token(${quotedText(`${prefix}hapax_tokens`)})`,
+    nextToken: nextTokenOf(prefix),
     tryLock: (...names) => `pg_try_advisory_xact_lock(${lockIdOf(prefix, names)})`,
     ofLock: "WHEN current_setting('transaction_isolation') <> 'read committed' THEN -1 ",
     // Asked when the row has it. As text, because clients differ in what they make of a boolean.
@@ -90,6 +91,13 @@ export function dialectOf(schema: string | undefined, joined: Query | undefined)
     textsOf: (placeholder) => `json_array_elements_text(${placeholder}::text::json)`,
     isChosen: (from) => `ctid = ANY (ARRAY(SELECT ctid ${from}))`,
   };
+}
+
+/** LG3: the next number, if the sequence is at the clock. Only if it is behind, the function has to look after it. */
+function nextTokenOf(prefix: string): string {
+  const tokens = quotedText(`${prefix}hapax_tokens`);
+  return `(SELECT CASE WHEN drawn > date_part('epoch', clock_timestamp()) * 1000000 - ${TOKEN_BEHIND_MAX} THEN drawn
+    ELSE ${prefix}hapax_next_token(${tokens}) END FROM (SELECT nextval(${tokens}) AS drawn OFFSET 0) AS drawing)`;
 }
 
 /** The number of the lock of a place. Two ledgers of one database have two tables, and so other numbers. */

@@ -4,6 +4,7 @@
  */
 
 import { systemRandom } from "../../base/random.ts";
+import type { Enclosed } from "../databases/postgres.ts";
 import { type Keepable, KeptStatements } from "../databases/postgres-keeping.ts";
 import { IF_MARKED, MARKS } from "../databases/postgres-lending.ts";
 import { literalOf } from "../databases/quoting.ts";
@@ -37,9 +38,6 @@ const ENDS: readonly { readonly place: Place; readonly types: readonly string[] 
     types: ["text", "text", "bigint", "float8", "bytea"],
   },
 ];
-
-/** Returns the text of a statement: to execute it where the connection keeps it, or the statement itself. */
-export type TextOf = (isKept: boolean) => string;
 
 export class PostgresLocks {
   readonly kept: KeptStatements;
@@ -79,21 +77,27 @@ export class PostgresLocks {
     this.kept = new KeptStatements([this.#lock, ...this.#ends.values()]);
   }
 
-  lock(place: Place): TextOf {
+  lock(place: Place): Enclosed {
     requirePlace(place);
     const statement = lockStatement(this.#dialect, place);
-    return (isKept) => (isKept ? executed(this.#lock, statement) : inlined(statement));
+    return {
+      text: (isKept) => (isKept ? executed(this.#lock, statement) : inlined(statement)),
+      call: { name: this.#lock.name, values: statement.values },
+      column: "drawn",
+    };
   }
 
   /** It fails if there is an entry. Undefined: it is too large for a text. */
-  end(place: Place, write: EntryWrite): TextOf | undefined {
+  end(place: Place, write: EntryWrite): Enclosed | undefined {
     const { data } = write;
     const bytes = data === "same" ? 0 : (data.value?.byteLength ?? 0);
     if (bytes > TEXT_BYTES_MAX) return undefined;
     const statement = endStatement(this.#dialect, place, write);
-    return (isKept) => {
-      const kept = isKept ? this.#ends.get(statement.text) : undefined;
-      return kept === undefined ? inlined(statement) : executed(kept, statement);
+    const kept = this.#ends.get(statement.text);
+    return {
+      text: (isKept) =>
+        isKept && kept !== undefined ? executed(kept, statement) : inlined(statement),
+      call: kept && { name: kept.name, values: statement.values },
     };
   }
 }

@@ -11,6 +11,7 @@ export const POSTGRES_MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS hapax_migra
   PRIMARY KEY (part, version)
 )`;
 
+// Nothing checks the state: PostgreSQL reads a check anew for every statement, which takes as long as an index.
 const ENTRIES = [
   // Compared byte by byte: a collation could hold two keys for equal, and changes with the operating system.
   `CREATE TABLE IF NOT EXISTS hapax_entries (
@@ -19,7 +20,7 @@ const ENTRIES = [
   key text COLLATE "C" NOT NULL,
   token bigint NOT NULL,
   revision bigint NOT NULL,
-  state text COLLATE "C" NOT NULL CHECK (state IN ('running', 'done', 'failed', 'released')),
+  state text COLLATE "C" NOT NULL,
   attempts integer NOT NULL,
   lease_until timestamptz,
   lease_ms bigint,
@@ -37,6 +38,9 @@ const ENTRIES = [
   `CREATE SEQUENCE IF NOT EXISTS hapax_tokens AS bigint MINVALUE 1 NO CYCLE CACHE 1`,
 ];
 
+/** How far the sequence may be behind the clock, in microseconds. */
+export const TOKEN_BEHIND_MAX = 10_000;
+
 const CLOCK = `least(extract(epoch FROM clock_timestamp()) * 1000000, ${TOKEN_CLOCK_MAX})::bigint`;
 
 /**
@@ -52,12 +56,12 @@ DECLARE
   drawn bigint := nextval(tokens);
   clock bigint := ${CLOCK};
 BEGIN
-  IF drawn > clock - 10000 THEN RETURN drawn; END IF;
+  IF drawn > clock - ${TOKEN_BEHIND_MAX} THEN RETURN drawn; END IF;
   BEGIN
     PERFORM pg_advisory_xact_lock(71654370, tokens::oid::integer);
     drawn := nextval(tokens);
     clock := ${CLOCK};
-    IF drawn <= clock - 10000 THEN drawn := setval(tokens, clock); END IF;
+    IF drawn <= clock - ${TOKEN_BEHIND_MAX} THEN drawn := setval(tokens, clock); END IF;
     RAISE EXCEPTION USING ERRCODE = 'HPX01';
   EXCEPTION WHEN SQLSTATE 'HPX01' THEN
     RETURN drawn;

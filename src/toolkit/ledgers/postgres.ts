@@ -181,7 +181,7 @@ function lockedIn<Tx>(
           return { ...end, last };
         },
         onLock,
-        over?.signal,
+        over,
       );
     } catch (error) {
       if (error instanceof Late || (isEnding && isThereAlready(error))) return "late";

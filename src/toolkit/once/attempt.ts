@@ -9,7 +9,7 @@
  *   - work elsewhere that must be asked for is not repeated before it was: not after a crash, and not after it threw.
  */
 
-import { onAbort, unlessAborted } from "../../base/aborts.ts";
+import { LightStop, onAbort, unlessAborted } from "../../base/aborts.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint, hasFailpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
@@ -175,7 +175,7 @@ async function attemptLocked<Tx>(
   const known = isKnown ? await ledger.entries.find(job.place) : undefined;
   // Without a transaction: a call that waits looks often.
   if (known !== undefined) return outcomeOf(endedOf(known, job.terms) ?? { kind: "claims first" });
-  const over = new AbortController();
+  const over = new LightStop();
   let claim: Claim<Tx> | undefined;
   const marks: Marks = { thrown: undefined, ended: undefined };
   let startedMs = 0;

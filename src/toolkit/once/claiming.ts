@@ -14,6 +14,7 @@
  *        has no entry, belongs to a process that stands still: others may take its work over, and its end is refused.
  */
 
+import { LightStop, type Stoppable } from "../../base/aborts.ts";
 import { type ClaimDecision, type ClaimRequest, decideClaim } from "../rules/claim.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
@@ -190,10 +191,12 @@ export class Claim<Tx> implements ClaimFacts {
   readonly #ledger: Ledger<Tx>;
   readonly #terms: ClaimTerms;
   readonly #tools: ResolvedTools;
-  readonly #lost: AbortController;
+  readonly #lost: Stoppable;
   /** Made when it is asked for: most work ends in time. */
   #overtime: AbortController | undefined;
   #deadlineMs: number;
+  /** CK5: when the work has taken too long. */
+  #endMs = Infinity;
   #cancelWork: () => void = () => undefined;
   #cancelRenewal: () => void = () => undefined;
   #cancelDeadline: () => void = () => undefined;
@@ -212,7 +215,7 @@ export class Claim<Tx> implements ClaimFacts {
     terms: ClaimTerms,
     tools: ResolvedTools,
     startedMs: number,
-    lock?: AbortController,
+    lock?: Stoppable,
   ) {
     this.place = facts.place;
     this.token = facts.token;
@@ -223,7 +226,7 @@ export class Claim<Tx> implements ClaimFacts {
     this.#terms = terms;
     this.#tools = tools;
     // Counted from before the call: the lease in the database began later, so it also ends later.
-    this.#lost = lock ?? new AbortController();
+    this.#lost = lock ?? new LightStop();
     this.isLock = lock !== undefined;
     this.#isWritten = !this.isLock;
     this.#deadlineMs = startedMs + (this.isLock ? LOCK_MS_MAX : terms.leaseMs) * (1 - MARGIN);
@@ -234,10 +237,17 @@ export class Claim<Tx> implements ClaimFacts {
 
   /** Begins to renew the claim, and to watch its time. Of a lock: call it when its work awaits, since what does not is over soon. */
   start(): void {
-    if (this.#terms.workMsMax !== undefined) this.#limit(this.#terms.workMsMax);
-    if (this.#isResting()) return;
+    const { workMsMax = Infinity } = this.#terms;
+    this.#endMs = this.#tools.clock.steadyMs() + workMsMax;
+    // Most work of a lock is over before it is written down: until then it has that timer alone.
+    const isShort = !this.#isWritten && !this.#isResting() && workMsMax > UNWRITTEN_MS;
+    if (!isShort) this.#watchAll();
     this.#renewLater();
-    this.#watch();
+  }
+
+  #watchAll(): void {
+    this.#limit();
+    if (!this.#isResting()) this.#watch();
   }
 
   /** CK2: aborts when another attempt has the claim, or may soon have it. Its reason is `lease_lost`. */
@@ -366,6 +376,7 @@ export class Claim<Tx> implements ClaimFacts {
   /** CK4: neither renews nor loses the claim until `resume`. Only for a transaction that excludes all others. */
   pause(): void {
     this.#pauses += 1;
+    this.#limit();
     this.#cancelRenewal();
     this.#cancelDeadline();
   }
@@ -381,9 +392,12 @@ export class Claim<Tx> implements ClaimFacts {
   }
 
   /** CK5 */
-  #limit(workMsMax: number): void {
-    this.#cancelWork = this.#tools.clock.after(workMsMax, () => {
-      const error = this.#lose(`the work took longer than workMsMax=${workMsMax}`);
+  #limit(): void {
+    if (this.#endMs === Infinity) return;
+    const leftMs = Math.max(0, this.#endMs - this.#tools.clock.steadyMs());
+    this.#cancelWork();
+    this.#cancelWork = this.#tools.clock.after(leftMs, () => {
+      const error = this.#lose(`the work took longer than workMsMax=${this.#terms.workMsMax}`);
       this.#overtime?.abort(error);
     });
   }
@@ -439,6 +453,8 @@ export class Claim<Tx> implements ClaimFacts {
     this.#cancelRenewal();
     const delayMs = this.#isWritten ? this.#terms.leaseMs / 3 : UNWRITTEN_MS;
     this.#cancelRenewal = this.#tools.clock.after(delayMs, () => {
+      if (!this.#isWritten) this.#watchAll();
+      if (this.#isResting()) return;
       if (this.#isWritten) void this.#renew();
       else this.#writing = this.#renew();
     });

@@ -4,7 +4,7 @@
  * does no harm: of two that work at once, the second cannot write its end.
  */
 
-import type { Stopper } from "../../base/aborts.ts";
+import type { Stoppable, Stopper } from "../../base/aborts.ts";
 import { pause } from "../../base/pause.ts";
 import { decideClaim } from "../rules/claim.ts";
 import type { Entry, Ledger, Locked, LockedEnd, Place } from "../ledgers/ledger.ts";
@@ -61,7 +61,7 @@ export function acquiredBy<Tx>(
   place: Place,
   terms: ClaimTerms,
   tools: ResolvedTools,
-  over: AbortController,
+  over: Stoppable,
   startedMs: number,
 ): AcquiredLock<Tx> {
   switch (locked.kind) {

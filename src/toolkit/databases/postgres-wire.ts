@@ -1,0 +1,220 @@
+/**
+ * Sends prepared statements together with BEGIN or COMMIT, as one message to PostgreSQL and one answer: its extended protocol, over the
+ * connection of a client of `pg`. The server then parses no text, and the client makes no result of what has none.
+ *
+ *   - the client takes it as a query that reports its result itself, as cursors and streams of rows do;
+ *   - an error ends the batch: the server skips the rest of it, and the caller rolls back;
+ *   - a client without such a connection, or one that sends queries before the answers of earlier ones, gets texts instead.
+ */
+
+import { systemRandom } from "../../base/random.ts";
+
+/** A prepared statement with its values. */
+export interface Call {
+  readonly name: string;
+  readonly values: readonly (string | number | null | Uint8Array)[];
+}
+
+interface Connection {
+  readonly stream: { readonly writable?: unknown; write(bytes: Uint8Array): unknown };
+}
+
+/** Columns of a row as texts. */
+type Fields = readonly (string | null)[];
+
+const encoder = new TextEncoder();
+
+/** Messages: a letter, their length with its own four bytes, and what they say. */
+class Messages {
+  #bytes = new Uint8Array(1_024);
+  #view = new DataView(this.#bytes.buffer);
+  #end = 0;
+
+  /** Makes a statement of a text. */
+  parse(name: string, text: string): this {
+    const at = this.#begin("P");
+    this.#text(name);
+    this.#text(text);
+    this.#int16(0);
+    return this.#finish(at);
+  }
+
+  /** Runs a prepared statement to its end. Bytes go as they are, all else as text. */
+  call({ name, values }: Call): this {
+    const at = this.#begin("B");
+    this.#text("");
+    this.#text(name);
+    this.#int16(values.length);
+    for (const value of values) this.#int16(value instanceof Uint8Array ? 1 : 0);
+    this.#int16(values.length);
+    for (const value of values) this.#value(value);
+    this.#int16(0);
+    this.#finish(at);
+    const run = this.#begin("E");
+    this.#text("");
+    this.#int32(0);
+    return this.#finish(run);
+  }
+
+  /** Ends the batch: the server answers all of it. */
+  sync(): Uint8Array {
+    this.#finish(this.#begin("S"));
+    return this.#bytes.subarray(0, this.#end);
+  }
+
+  #value(value: Call["values"][number]): void {
+    if (value === null) {
+      this.#int32(-1);
+      return;
+    }
+    const at = this.#end;
+    this.#int32(0);
+    if (value instanceof Uint8Array) {
+      this.#reserve(value.byteLength);
+      this.#bytes.set(value, this.#end);
+      this.#end += value.byteLength;
+    } else this.#write(String(value));
+    this.#view.setInt32(at, this.#end - at - 4);
+  }
+
+  #begin(letter: string): number {
+    this.#reserve(5);
+    this.#bytes[this.#end] = letter.charCodeAt(0);
+    this.#end += 5;
+    return this.#end - 4;
+  }
+
+  #finish(at: number): this {
+    this.#view.setInt32(at, this.#end - at);
+    return this;
+  }
+
+  #text(text: string): void {
+    this.#write(text);
+    this.#reserve(1);
+    this.#bytes[this.#end] = 0;
+    this.#end += 1;
+  }
+
+  #write(text: string): void {
+    this.#reserve(text.length * 3);
+    this.#end += encoder.encodeInto(text, this.#bytes.subarray(this.#end)).written;
+  }
+
+  #int16(value: number): void {
+    this.#reserve(2);
+    this.#view.setInt16(this.#end, value);
+    this.#end += 2;
+  }
+
+  #int32(value: number): void {
+    this.#reserve(4);
+    this.#view.setInt32(this.#end, value);
+    this.#end += 4;
+  }
+
+  #reserve(count: number): void {
+    if (this.#end + count <= this.#bytes.byteLength) return;
+    const larger = new Uint8Array((this.#end + count) * 2);
+    larger.set(this.#bytes.subarray(0, this.#end));
+    this.#bytes = larger;
+    this.#view = new DataView(larger.buffer);
+  }
+}
+
+/** A query of the client that sends bytes, and reports the last row. */
+class Batch {
+  /** The client may put another one in its place. */
+  callback: (error: unknown) => void;
+  readonly #bytes: Uint8Array;
+  readonly #onRow: (fields: Fields) => void;
+
+  constructor(
+    bytes: Uint8Array,
+    onRow: (fields: Fields) => void,
+    callback: (error: unknown) => void,
+  ) {
+    this.#bytes = bytes;
+    this.#onRow = onRow;
+    this.callback = callback;
+  }
+
+  submit({ stream }: Connection): Error | null {
+    if (stream.writable === false) return new Error("the connection is closed");
+    stream.write(this.#bytes);
+    return null;
+  }
+
+  handleDataRow({ fields }: { readonly fields: Fields }): void {
+    this.#onRow(fields);
+  }
+
+  handleError(error: unknown): void {
+    this.callback(error);
+  }
+
+  handleReadyForQuery(): void {
+    this.callback(null);
+  }
+
+  handleRowDescription(): void {}
+  handleCommandComplete(): void {}
+  handlePortalSuspended(): void {}
+  handleEmptyQuery(): void {}
+}
+
+/** What a batch needs of a client of `pg`. */
+interface WiredClient {
+  query(query: object): unknown;
+}
+
+const connected = new WeakSet();
+const id = systemRandom.id();
+const BEGIN: Call = { name: `hapax_begin_${id}`, values: [] };
+const COMMIT: Call = { name: `hapax_commit_${id}`, values: [] };
+
+/** Returns whether batches can be sent over the client. One whose `query` was replaced may want texts. */
+export function isWired(client: object): boolean {
+  if (Object.hasOwn(client, "query")) return false;
+  const { connection, pipeline } = client as {
+    readonly connection?: { readonly stream?: { readonly write?: unknown } };
+    readonly pipeline?: unknown;
+  };
+  return pipeline !== true && typeof connection?.stream?.write === "function";
+}
+
+/** Begins a transaction, and runs a statement in it. Returns the fields of its row. */
+export async function beginWith(client: object, call: Call): Promise<Fields> {
+  return await sent(client, messagesTo(client).call(BEGIN).call(call).sync());
+}
+
+/** Runs the last statement of a transaction, and commits. */
+export async function commitWith(client: object, call: Call): Promise<void> {
+  await sent(client, messagesTo(client).call(call).call(COMMIT).sync());
+}
+
+/** The first batch over a connection prepares BEGIN and COMMIT. */
+function messagesTo(client: object): Messages {
+  const messages = new Messages();
+  if (connected.has(client)) return messages;
+  connected.add(client);
+  return messages.parse(BEGIN.name, "BEGIN").parse(COMMIT.name, "COMMIT");
+}
+
+function sent(client: object, bytes: Uint8Array): Promise<Fields> {
+  return new Promise((resolve, reject) => {
+    let row: Fields = [];
+    const batch = new Batch(
+      bytes,
+      (fields) => {
+        row = fields;
+      },
+      (error) => {
+        if (error === null) resolve(row);
+        else reject(error as Error); // As the client has made it.
+      },
+    );
+    // Cast: `isWired` has looked at it.
+    (client as WiredClient).query(batch);
+  });
+}
