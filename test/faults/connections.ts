@@ -8,18 +8,73 @@ const SQLITE_LENDING = "src/toolkit/databases/sqlite-lending.ts";
 const BOUNDS = "test/once/bounds.test.ts";
 const LENT = "test/ledgers/postgres-lent.test.ts";
 const OWN = "test/ledgers/sqlite-own.test.ts";
+const DONE = "test/ledgers/sqlite-done.test.ts";
+const LOCKING = "test/once/locking.test.ts";
+const FORGETFUL =
+  "a pool that forgets prepared statements, as poolers do, refuses one transaction before its work, and no call";
 
 export const connectionFaults: readonly Fault[] = [
   {
     name: "others write into a transaction unnoticed",
     guarantee: "G25",
     file: SQLITE_LENDING,
-    find: "if (!isFirst && !isFresh && total() !== seen) isShared = true;",
-    replace: "if (!isFirst && !isFresh && total() !== seen) isShared = false;",
+    find: "else this.#isShared = true;",
+    replace: "else this.#seen = total;",
     caughtBy: {
       file: OWN,
       test: "with which others write is not used again, and what succeeded is kept",
     },
+  },
+  {
+    name: "the end of work does not look for what others have written",
+    guarantee: "G25",
+    file: "src/toolkit/ledgers/sqlite-done.ts",
+    find: "day = ? AND total_changes() = ?",
+    replace: "day = ? AND total_changes() >= ?",
+    caughtBy: {
+      file: OWN,
+      test: "with which others write is not used again, and what succeeded is kept",
+    },
+  },
+  {
+    name: "a statement that changes nothing answers for an earlier one",
+    guarantee: "G25",
+    file: SQLITE_LENDING,
+    find: "!session.changesMore && session.kept.isAnswering(target);",
+    replace: "!session.changesMore;",
+    caughtBy: { file: DONE, test: "is the work's own, without triggers" },
+  },
+  {
+    name: "the writes of triggers are taken for those of others",
+    guarantee: "G25",
+    file: SQLITE_LENDING,
+    find: "WHERE type = 'trigger' OR",
+    replace: "WHERE type = 'none' OR",
+    caughtBy: { file: DONE, test: "is the work's own, with triggers" },
+  },
+  {
+    name: "a kept statement answers as an earlier work has set it",
+    guarantee: "G25",
+    file: SQLITE_LENDING,
+    find: '      if (name !== "run") taken.delete(target);\n',
+    replace: "",
+    caughtBy: { file: DONE, test: "are not kept once a work has set how they answer" },
+  },
+  {
+    name: "a kept statement is lent twice at once",
+    guarantee: "G25",
+    file: SQLITE_LENDING,
+    find: "    if (statement !== undefined) this.#free.delete(text);\n",
+    replace: "",
+    caughtBy: { file: DONE, test: "are kept, and each is lent to one work at a time" },
+  },
+  {
+    name: "a client whose query was replaced gets batches",
+    guarantee: "G25",
+    file: "src/toolkit/databases/postgres-wire.ts",
+    find: '  if (Object.hasOwn(client, "query")) return false;\n',
+    replace: "",
+    caughtBy: { file: LOCKING, test: `${FORGETFUL}: texts` },
   },
   {
     name: "a connection has two owners",

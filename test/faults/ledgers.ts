@@ -6,6 +6,9 @@ const ALL = "test/ledgers.test.ts";
 const SQLITE = "test/ledgers/sqlite.test.ts";
 const POSTGRES = "test/ledgers/postgres.test.ts";
 const TOKENS = "test/ledgers/tokens.test.ts";
+const DONE = "test/ledgers/sqlite-done.test.ts";
+const SQLITE_DONE = "src/toolkit/ledgers/sqlite-done.ts";
+const SQLITE_ENTRIES = "src/toolkit/ledgers/sqlite-entries.ts";
 
 export const ledgerFaults: readonly Fault[] = [
   {
@@ -89,11 +92,82 @@ export const ledgerFaults: readonly Fault[] = [
     name: "tokens in PostgreSQL do not follow the clock",
     guarantee: "G29",
     file: "src/toolkit/ledgers/postgres-schema.ts",
-    find: "IF drawn > clock - 10000 THEN RETURN drawn; END IF;",
+    find: "IF drawn > clock - ${TOKEN_BEHIND_MAX} THEN RETURN drawn; END IF;",
     replace: "RETURN drawn;",
     caughtBy: {
       file: TOKENS,
       test: "LG3 a database whose sequence went back gives none again",
+    },
+  },
+  {
+    name: "a sequence in PostgreSQL that is behind the clock is taken as it is",
+    guarantee: "G29",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
+    find: "CASE WHEN drawn > date_part(",
+    replace: "CASE WHEN drawn > 0 * date_part(",
+    caughtBy: {
+      file: TOKENS,
+      test: "LG3 a database whose sequence went back gives none again",
+    },
+  },
+  {
+    name: "a claim in SQLite is made beside what is done",
+    guarantee: "G25",
+    file: SQLITE_ENTRIES,
+    find: "if (hasDone(session, place)) return false;",
+    replace: 'if (hasDone(session, place) && place.kind === "") return false;',
+    caughtBy: {
+      file: DONE,
+      test: "leaves no room for another entry, and none is made beside one that runs",
+    },
+  },
+  {
+    name: "what is done in SQLite is made beside another entry",
+    guarantee: "G25",
+    file: SQLITE_ENTRIES,
+    find: "if (hasEntry(session, place)) return false;",
+    replace: 'if (hasEntry(session, place) && place.kind === "") return false;',
+    caughtBy: {
+      file: DONE,
+      test: "leaves no room for another entry, and none is made beside one that runs",
+    },
+  },
+  {
+    name: "the end of a lock in SQLite does not look at what its work has written",
+    guarantee: "G25",
+    file: SQLITE_ENTRIES,
+    find: "if (!isUntouched || !isDoneAtOnce(write))",
+    replace: "if (!isDoneAtOnce(write))",
+    caughtBy: { file: DONE, test: "work that used its own key inside leaves neither" },
+  },
+  {
+    name: "what is done in SQLite stays when it is written again",
+    guarantee: "G25",
+    file: SQLITE_DONE,
+    find: "  removeDone(session, place, expected);\n",
+    replace: "",
+    caughtBy: { file: DONE, test: "moves when it is written again, once" },
+  },
+  {
+    name: "a day in SQLite is swept before it is over",
+    guarantee: "G25",
+    file: SQLITE_DONE,
+    find: "Number(day) * DAY_MS > systemClock.nowMs()",
+    replace: "(Number(day) - 1) * DAY_MS > systemClock.nowMs()",
+    caughtBy: {
+      file: DONE,
+      test: "LG8 goes by days, so many at once, and never before its retention is over",
+    },
+  },
+  {
+    name: "a day in SQLite is forgotten while it has entries",
+    guarantee: "G25",
+    file: SQLITE_DONE,
+    find: "if (count < left) session.prepare(FORGET_DAY)",
+    replace: "if (count <= left) session.prepare(FORGET_DAY)",
+    caughtBy: {
+      file: DONE,
+      test: "LG8 goes by days, so many at once, and never before its retention is over",
     },
   },
   {

@@ -137,7 +137,7 @@ export const onceFaults: readonly Fault[] = [
     replace: "if (isForgotten) this.#isOff = false;",
     caughtBy: {
       file: LOCKING,
-      test: "a pool that forgets prepared statements, as poolers do, refuses one transaction before its work, and no call",
+      test: "a pool that forgets prepared statements, as poolers do, refuses one transaction before its work, and no call: batches",
     },
   },
   {

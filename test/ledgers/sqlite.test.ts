@@ -152,6 +152,7 @@ describe("a ledger in SQLite", () => {
     const { entries } = sqliteLedger(() => spy);
     await entries.sweep(1);
     await entries.scan({ kind: "once", state: "released", max: 1 });
+    expect(texts.splice(1, 1)).toEqual(["SELECT min(day) AS day FROM hapax_days"]);
     const searches = texts.length;
     await entries.scan({ kind: "once", state: "running", isAbandoned: true, order: "due", max: 1 });
     await entries.scan({ kind: "once", state: "running", order: "due", max: 1 });

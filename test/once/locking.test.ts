@@ -1,4 +1,5 @@
 // CK7: work in a transaction whose claim is the lock of its place. In worlds that lose things, and on PostgreSQL.
+import type { EventEmitter } from "node:events";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { PgPool } from "../../src/toolkit/databases/postgres.ts";
@@ -344,7 +345,8 @@ describe.skipIf(reason !== undefined)("one commit on PostgreSQL", () => {
         fingerprint: call % 2 === 0 ? undefined : fingerprint,
       });
     }
-    expect(counts).toEqual([0, 0, 3, 3, 3]);
+    // BEGIN and COMMIT too, from the first batch on.
+    expect(counts).toEqual([0, 0, 3, 5, 5]);
     const identity = fresh();
     const late = processOnce(ledger, identity, async ({ tx }) => {
       await write(tx, identity.key);
@@ -361,36 +363,50 @@ describe.skipIf(reason !== undefined)("one commit on PostgreSQL", () => {
     expect([await count(identity.key), await count(reset.key)]).toEqual([0, 0]);
   });
 
-  test("a pool that forgets prepared statements, as poolers do, refuses one transaction before its work, and no call", async () => {
-    const pool = newPool({ max: 1 });
-    let refused = 0;
-    const forgetful: PgPool<pg.PoolClient> = {
-      query: (text, values) => pool.query(text, values),
-      async connect() {
-        const client = await pool.connect();
-        await client.query("DEALLOCATE ALL");
-        const query = pg.Client.prototype.query.bind(client) as unknown as PgPool["query"];
-        const noting: PgPool["query"] = (text, values) =>
-          query(text, values).catch((error: unknown) => {
-            refused += 1;
-            throw error;
-          });
-        return Object.assign(client, { query: noting });
-      },
-    };
-    const ledger = postgresLedger<pg.PoolClient>(forgetful);
-    for (let call = 0; call < 8; call += 1) {
-      const identity = fresh();
-      let runs = 0;
-      const work = async ({ tx }: { readonly tx: pg.PoolClient }): Promise<void> => {
-        runs += 1;
-        await write(tx, identity.key);
+  test.each([
+    ["texts", false],
+    ["batches", true],
+  ])(
+    "a pool that forgets prepared statements, as poolers do, refuses one transaction before its work, and no call: %s",
+    async (_, isWired) => {
+      const pool = newPool({ max: 1 });
+      let refused = 0;
+      const note = (): void => {
+        refused += 1;
       };
-      expect(await processOnce(ledger, identity, work)).toMatchObject({ isDuplicate: false });
-      expect([runs, await count(identity.key)]).toEqual([1, 1]);
-    }
-    expect(refused).toBe(1);
-  });
+      const forgetful: PgPool<pg.PoolClient> = {
+        query: (text, values) => pool.query(text, values),
+        async connect() {
+          const client = await pool.connect();
+          await client.query("DEALLOCATE ALL");
+          if (isWired) {
+            const { connection } = client as unknown as { readonly connection: EventEmitter };
+            connection.removeListener("errorMessage", note).on("errorMessage", note);
+            return client;
+          }
+          const query = pg.Client.prototype.query.bind(client) as unknown as PgPool["query"];
+          const noting: PgPool["query"] = (text, values) =>
+            query(text, values).catch((error: unknown) => {
+              refused += 1;
+              throw error;
+            });
+          return Object.assign(client, { query: noting });
+        },
+      };
+      const ledger = postgresLedger<pg.PoolClient>(forgetful);
+      for (let call = 0; call < 8; call += 1) {
+        const identity = fresh();
+        let runs = 0;
+        const work = async ({ tx }: { readonly tx: pg.PoolClient }): Promise<void> => {
+          runs += 1;
+          await write(tx, identity.key);
+        };
+        expect(await processOnce(ledger, identity, work)).toMatchObject({ isDuplicate: false });
+        expect([runs, await count(identity.key)]).toEqual([1, 1]);
+      }
+      expect(refused).toBe(1);
+    },
+  );
 
   test("work that drops all prepared statements gets the error, and nothing of it stays", async () => {
     const ledger = postgresLedger(newPool({ max: 1 }));
