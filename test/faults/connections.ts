@@ -31,10 +31,7 @@ export const connectionFaults: readonly Fault[] = [
     file: "src/toolkit/ledgers/sqlite-done.ts",
     find: "day = ? AND total_changes() = ?",
     replace: "day = ? AND total_changes() >= ?",
-    caughtBy: {
-      file: OWN,
-      test: "with which others write is not used again, and what succeeded is kept",
-    },
+    caughtBy: { file: DONE, test: "by others is found at its end" },
   },
   {
     name: "a statement that changes nothing answers for an earlier one",
@@ -42,7 +39,7 @@ export const connectionFaults: readonly Fault[] = [
     file: SQLITE_LENDING,
     find: "!session.changesMore && session.kept.isAnswering(target);",
     replace: "!session.changesMore;",
-    caughtBy: { file: DONE, test: "is the work's own, without triggers" },
+    caughtBy: { file: DONE, test: "is not guessed from a statement that changes nothing" },
   },
   {
     name: "the writes of triggers are taken for those of others",

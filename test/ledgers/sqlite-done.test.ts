@@ -134,15 +134,19 @@ describe("what is done at once, and kept for long", () => {
   test("work that used its own key inside leaves neither", async () => {
     const { ledger, connection, countOf } = await opened();
     connection.exec("CREATE TABLE effects (text TEXT)");
+    // Takes a block of tokens.
+    await processOnce(ledger, { scope: GLOBAL, key: "first" }, () => 1);
     for (const write of [DONE, CLAIM]) {
-      const own = processOnce(ledger, { scope: "", key: "a" }, async ({ tx }) => {
+      const identity = { scope: GLOBAL, key: write.state };
+      const own = processOnce(ledger, identity, async ({ tx }) => {
         tx.prepare("INSERT INTO effects VALUES ('a')").run();
-        await ledger.in(tx).entries.put(placeOf("a"), ABSENT, { ...write, keepMs: 5 * DAY_MS });
+        const place = { kind: "once", ...identity };
+        await ledger.in(tx).entries.put(place, ABSENT, { ...write, keepMs: 5 * DAY_MS });
       });
-      await expect(own).rejects.toMatchObject({ code: "invalid_request" });
+      await expect(own).rejects.toThrow("the work used its own key");
     }
     const left = ["effects", "hapax_done"].map(countOf);
-    expect(left).toEqual([0, 0]);
+    expect(left).toEqual([0, 1]);
   });
 });
 
@@ -150,6 +154,48 @@ describe("what changes while work awaits", () => {
   const turn = () => new Promise((resolve) => setImmediate(resolve));
   const insert = (tx: Connection, text: string) =>
     tx.prepare("INSERT INTO effects VALUES (?)").run(text);
+
+  test("by others is found at its end", async () => {
+    const file = newFile();
+    const own = connect(file);
+    const ledger = sqliteLedger(() => own);
+    await ledger.migrate();
+    own.exec("CREATE TABLE effects (text TEXT)");
+    const once = (key: string, other: () => unknown) =>
+      processOnce(ledger, { scope: GLOBAL, key }, async ({ tx }) => {
+        await turn();
+        insert(tx as Connection, key);
+        other();
+      });
+    for (const key of ["tokens", "day"]) await once(key, () => undefined);
+    await once("others", () => own.exec("INSERT INTO effects VALUES ('neighbour')"));
+    await expect(once("next", () => undefined)).rejects.toThrow("others wrote");
+  });
+
+  test("is not guessed from a statement that changes nothing", async () => {
+    const own = connect(newFile());
+    own.exec("CREATE TABLE effects (text TEXT)");
+    // As some clients do it: such a statement answers what the one before it has changed.
+    const stale = { run: () => ({ changes: 1 }), get: () => undefined };
+    const ledger = sqliteLedger(() => ({
+      exec: (text: string) => own.exec(text),
+      prepare: (text: string) => (text === "SELECT 1" ? stale : own.prepare(text)),
+    }));
+    await ledger.migrate();
+    for (let number = 0; number < 3; number += 1) {
+      const done = await processOnce(
+        ledger,
+        { scope: GLOBAL, key: `${number}` },
+        async ({ tx }) => {
+          await turn();
+          insert(tx as Connection, "one");
+          tx.prepare("SELECT 1").run();
+          return number;
+        },
+      );
+      expect(done.result).toBe(number);
+    }
+  });
 
   test.each(["with", "without"])("is the work's own, %s triggers", async (word) => {
     const { ledger, connection } = await opened();
