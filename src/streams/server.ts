@@ -7,7 +7,7 @@ import { composeServer, type HapaxServer, type ServerComponents } from "./server
 import type { ServerOptions } from "./server/options.ts";
 import { ALL_PARTS } from "./server/routes.ts";
 
-export type { HapaxServer, ServerComponents } from "./server/compose.ts";
+export type { HapaxServer, RequestServer, ServerComponents } from "./server/compose.ts";
 export type {
   Exchange,
   LiveAnswer,

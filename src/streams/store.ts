@@ -48,6 +48,8 @@ export interface Store {
    * that sign webhooks are made from it. Without it they are new at each start, and tokens of earlier wakes count no more.
    */
   secret?(): Promise<string>;
+  /** Optional. The salt of the first of these keys, for stores that must have the same ones. Default: random. */
+  readonly signingSalt?: string;
   /** Returns the sizes at this moment, for metrics. */
   stats(): StoreStats;
   close(): Promise<void>;

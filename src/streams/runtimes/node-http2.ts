@@ -17,7 +17,7 @@ import {
 import type { TLSSocket } from "node:tls";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { HapaxServer } from "../server.ts";
+import type { RequestServer } from "../server.ts";
 import type { BodyBudget } from "../server/body-budget.ts";
 import { certificateOf } from "./node-certificate.ts";
 import { brokenBody, NodeExchange } from "./node-exchange.ts";
@@ -43,7 +43,7 @@ function isTooLarge(lines: readonly string[]): boolean {
 const LAST_MS = 1000;
 
 export interface Http2Parts {
-  readonly server: HapaxServer;
+  readonly server: RequestServer;
   readonly budget: BodyBudget;
   readonly options: ListenerOptions;
   readonly onFault: (error: unknown) => void;

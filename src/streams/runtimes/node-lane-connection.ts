@@ -13,7 +13,7 @@ import { assert } from "../../base/assert.ts";
 import type { Socket } from "node:net";
 import { type ErrorCode, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { HapaxServer } from "../server.ts";
+import type { RequestServer } from "../server.ts";
 import type { ServerAnswer, WholeAnswer } from "../server/exchange.ts";
 import type { BodyBudget } from "../server/body-budget.ts";
 import { brokenBody, untakenOf } from "./node-exchange.ts";
@@ -32,7 +32,7 @@ export interface LaneOptions {
 }
 
 export interface LaneParts {
-  readonly server: Pick<HapaxServer, "handle" | "isDraining" | "nextRequestId">;
+  readonly server: Pick<RequestServer, "handle" | "isDraining" | "nextRequestId">;
   readonly budget: BodyBudget;
   readonly options: LaneOptions;
   /** Gives a socket to `node:http`. Bytes that were not used are put back before. */

@@ -97,6 +97,10 @@ export class LaneExchange implements Exchange {
     return this.#authorization;
   }
 
+  lines(): readonly string[] {
+    return this.#fields.lines();
+  }
+
   body(bytesMax: number): Promise<Uint8Array> {
     if (this.#length === 0) return EMPTY;
     if (this.#length > bytesMax) {

@@ -163,6 +163,19 @@ export class LaneFields {
     return this.#from + ((this.#places[place + 1] ?? 0) & POSITION_MASK);
   }
 
+  /** Names and values in turn, as they were sent. */
+  lines(): readonly string[] {
+    const { bytes } = this;
+    const lines: string[] = [];
+    for (let place = 0; place < this.#places.length; place += 2) {
+      const start = this.startOf(place);
+      const colon = bytes[start - 1] === SPACE ? start - 2 : start - 1;
+      const name = bytes.toString("latin1", bytes.lastIndexOf(LF, colon) + 1, colon);
+      lines.push(name, bytes.toString("latin1", start, this.endOf(place)));
+    }
+    return lines;
+  }
+
   /** Whether the name before a value is this one, in lower case. */
   isNamed(start: number, name: string): boolean {
     const { bytes } = this;

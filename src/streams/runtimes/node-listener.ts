@@ -10,7 +10,7 @@ import { createServer as createHttpsServer } from "node:https";
 import type { Socket } from "node:net";
 import type { SecureContextOptions, TlsOptions } from "node:tls";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { Exchange, HapaxServer, ServerAnswer, WholeAnswer } from "../server.ts";
+import type { Exchange, RequestServer, ServerAnswer, WholeAnswer } from "../server.ts";
 import { FinishedAnswer } from "../server/finished-answer.ts";
 import { ALWAYS_HEADERS } from "../server/policy.ts";
 import { failureAnswer, isRefusal } from "../server/problem.ts";
@@ -32,7 +32,7 @@ export interface ListenerOptions {
 }
 
 export interface ListenerParts {
-  readonly server: HapaxServer;
+  readonly server: RequestServer;
   readonly connections: Connections;
   readonly budget: BodyBudget;
   readonly onFault: (error: unknown) => void;
@@ -101,7 +101,7 @@ export function createListener(options: ListenerOptions, parts: ListenerParts): 
 
 /** The answer to a request, also if the server fails. */
 export async function serverAnswerOf(
-  server: HapaxServer,
+  server: RequestServer,
   exchange: Exchange,
   onFault: (error: unknown) => void,
 ): Promise<ServerAnswer> {
@@ -115,7 +115,7 @@ export async function serverAnswerOf(
 
 /** An answer that no handler has made. It has a name all the same. */
 export function namedFailure(
-  server: Pick<HapaxServer, "nextRequestId">,
+  server: Pick<RequestServer, "nextRequestId">,
   error: unknown,
 ): WholeAnswer {
   return new FinishedAnswer(failureAnswer(error), ALWAYS_HEADERS, server.nextRequestId());

@@ -5,39 +5,24 @@
  * certificate all of them go through `node:https`. Everything else is in server/.
  */
 
-import type { Server } from "node:http";
-import type { Server as HttpsServer } from "node:https";
-import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
 import { totalmem } from "node:os";
-import type { SecureContextOptions, TLSSocket } from "node:tls";
 import { systemClock } from "../../base/clock.ts";
-import { type ErrorCode, HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { withoutLastSlashes } from "../../protocol/slashes.ts";
-import { systemRandom } from "../../base/random.ts";
 import { createServer, type HapaxServer } from "../server.ts";
 import type { Authorize } from "../access/identity.ts";
 import type { Reloaded } from "../server/reload.ts";
 import type { ServerOptions } from "../server/options.ts";
-import { faultEntry, harmless, noteEntry } from "../server/log-entries.ts";
-import type { AuditEntry, Log, LogEntry } from "../log.ts";
+import { faultEntry, harmless } from "../server/log-entries.ts";
+import type { AuditEntry, LogEntry } from "../log.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { loadDashboard } from "./dashboard.ts";
-import { createNodeCourier } from "./node-courier.ts";
-import { nodeDigest } from "./node-digest.ts";
-import { Connections } from "./node-connections.ts";
 import { BodyBudget } from "../server/body-budget.ts";
-import { nodeDecompress } from "./node-decompress.ts";
-import { nodeGzip } from "./node-gzip.ts";
-import { type Lane, openLane } from "./node-lane.ts";
-import { createListener } from "./node-listener.ts";
-import { Handshakes } from "./node-handshakes.ts";
-import { Http2Sessions } from "./node-http2.ts";
+import { nodeComponents, type NodePlace } from "./node-components.ts";
+import { listen, type Listening, openListener, urlOf } from "./node-listening.ts";
 import { stderrLog } from "./node-log.ts";
-import { endSocket, refuseSocket } from "./node-refusals.ts";
-import { loadTls, stateOf, type TlsFiles, watchTls } from "./node-tls.ts";
+import type { TlsFiles } from "./node-tls.ts";
 
 export { filePosition } from "./node-position.ts";
 
@@ -163,94 +148,14 @@ export async function startNodeServer(given: NodeServerOptions): Promise<NodeSer
   };
 }
 
-/** A listener with all that belongs to it. */
-interface Listening {
-  readonly http: Server;
-  /** Takes no new requests, and resolves when all connections have ended. */
-  readonly stop: () => Promise<void>;
-  /** Ends what runs beside the connections. */
-  readonly close: () => void;
-}
-
-async function openListener(
-  server: HapaxServer,
-  options: NodeServerOptions,
-  budget: BodyBudget,
-  onFault: (error: unknown) => void,
-): Promise<Listening> {
-  const connections = new Connections({ refuse: refusalOf(server), end: endSocket });
-  const parts = { server, connections, budget, onFault };
-  const { tls } = options;
-  if (tls === undefined) {
-    const http = createListener(options, { ...parts, secure: undefined });
-    const hasLane = options.hasFastLane ?? true;
-    const lane = hasLane ? putLaneBefore(http, server, options, budget, onFault) : undefined;
-    const stop = (): Promise<void> => drain(http, server, connections, lane);
-    return { http, stop, close: () => lane?.close() };
-  }
-  const { log } = options;
-  const onNote = options.onNote ?? ((line: string) => log?.(noteEntry(line, Date.now())));
-  const state = await stateOf(tls);
-  const { context, notes } = await loadTls(tls);
-  for (const note of notes) onNote(`tls: ${note}`);
-  const http = createListener(options, { ...parts, secure: context });
-  const sessions = new Http2Sessions({ server, budget, options, onFault });
-  giveSessions(http, sessions);
-  const handshakes = new Handshakes(http);
-  const use = (next: SecureContextOptions): void => {
-    // Node's types of `node:https` and `node:http` are one, and only the first has this.
-    (http as HttpsServer).setSecureContext(next);
-  };
-  const reload = watchTls(tls, state, { use, onNote, onFault });
-  const others = {
-    drain(): void {
-      sessions.drain();
-      handshakes.drain();
-    },
-    cut(): void {
-      sessions.cut();
-      handshakes.cut();
-    },
-  };
-  const stop = (): Promise<void> => drain(http, server, connections, others);
-  return { http, stop, close: () => reload.close() };
-}
-
-interface NodeCore {
-  readonly host: string;
-  readonly log: Log;
-  readonly onFault: (error: unknown) => void;
-  /** Where it listens, once it does. */
-  readonly url: () => string;
-}
-
 /** The server without its sockets. The store belongs to it, so that options that are refused close the store. */
 async function createNodeCore(
   store: Store,
   options: NodeServerOptions,
-  { host, log, onFault, url }: NodeCore,
+  place: NodePlace,
 ): Promise<HapaxServer> {
-  const components = {
-    store,
-    clock: systemClock,
-    random: systemRandom,
-    // One batch contains all requests that arrived in one turn of the event loop.
-    defer: setImmediate,
-    courier: createNodeCourier({ allowLoopback: options.allowLoopbackWebhooks ?? true }),
-    digest: nodeDigest,
-    compress: nodeGzip,
-    decompress: nodeDecompress,
-    dashboard: loadDashboard,
-    log,
-    ...(options.onAudit === undefined ? {} : { onAudit: options.onAudit }),
-    ...(options.tracer === undefined ? {} : { tracer: options.tracer }),
-    authorize: options.authorize,
-    address: host,
-    publicUrl: () => options.publicUrl ?? url(),
-    onFault,
-  };
   try {
-    return createServer(components, options);
+    return createServer({ ...nodeComponents(options, place), store }, options);
   } catch (error) {
     await store.close();
     throw error;
@@ -271,99 +176,4 @@ function storeOf({ store }: Partial<NodeServerOptions> = {}): Store {
   const how =
     'give await openFileStore(directory), or "memory" for streams that end with the process';
   throw new HapaxError("invalid_options", `${what}: ${how}`);
-}
-
-/** Gives sockets whose client has chosen HTTP/2 to the sessions, and all others to Node's own listeners. */
-function giveSessions(http: Server, sessions: Http2Sessions): void {
-  const adopters = http.listeners("secureConnection");
-  http.removeAllListeners("secureConnection");
-  http.on("secureConnection", (socket: TLSSocket) => {
-    if (socket.alpnProtocol === "h2") sessions.adopt(socket);
-    else for (const adopt of adopters) Reflect.apply(adopt, http, [socket]);
-  });
-}
-
-/**
- * Gives new sockets to the lane. Sockets that the lane hands over go to Node's own listeners. Node
- * counts both kinds together.
- */
-function putLaneBefore(
-  http: Server,
-  server: HapaxServer,
-  options: NodeServerOptions,
-  budget: BodyBudget,
-  onFault: (error: unknown) => void,
-): Lane {
-  const adopters = http.listeners("connection");
-  const lane = openLane({
-    server,
-    budget,
-    options: {
-      headersTimeoutMs: http.headersTimeout,
-      requestTimeoutMs: http.requestTimeout,
-      keepAliveTimeoutMs: http.keepAliveTimeout,
-      stallMs: server.options.readerStallMs,
-      publicUrl: options.publicUrl,
-    },
-    handOver(socket) {
-      for (const adopt of adopters) Reflect.apply(adopt, http, [socket]);
-    },
-    refuse: refusalOf(server),
-    end: endSocket,
-    onFault,
-  });
-  http.removeAllListeners("connection");
-  http.on("connection", (socket: Socket) => {
-    lane.add(socket);
-  });
-  return lane;
-}
-
-function refusalOf(server: HapaxServer): (code: ErrorCode, socket: Socket) => void {
-  return (code, socket) => {
-    refuseSocket(code, socket, server.nextRequestId());
-  };
-}
-
-function listen(http: Server, port: number, host: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    http.once("error", reject);
-    http.listen({ port, host, backlog: 1024 }, () => {
-      http.off("error", reject);
-      resolve();
-    });
-  });
-}
-
-function urlOf(http: Server, scheme: "http" | "https"): string {
-  const address = http.address();
-  if (address === null || typeof address === "string") {
-    throw new HapaxError("invalid_options", "the server does not listen on a port");
-  }
-  const { address: host, port, family } = address satisfies AddressInfo;
-  return `${scheme}://${family === "IPv6" ? `[${host}]` : host}:${port}`;
-}
-
-async function drain(
-  http: Server,
-  server: HapaxServer,
-  connections: Connections,
-  others: Pick<Lane, "drain" | "cut"> | undefined,
-): Promise<void> {
-  const closed = new Promise<void>((resolve) => {
-    // This is the close of the socket server. That of http would cut answers that are not taken yet.
-    NetServer.prototype.close.call(http, () => {
-      resolve();
-    });
-  });
-  server.drain();
-  connections.drain();
-  others?.drain();
-  const cut = setTimeout(() => {
-    http.closeAllConnections();
-    others?.cut();
-  }, LIMITS.drainMs);
-  await closed;
-  clearTimeout(cut);
-  http.close(); // No connection is left to cut. This ends the checks of the time limits.
 }

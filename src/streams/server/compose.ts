@@ -58,6 +58,8 @@ export interface ServerComponents {
   readonly decompress?: Decompress;
   /** Loads the files of the dashboard. Default: there is none, and `/` answers text to browsers too. */
   readonly dashboard?: LoadDashboard | undefined;
+  /** The room for answers, if other servers of this process share it. Default: its own. */
+  readonly answers?: AnswerBudget;
   /** Takes what the server writes about requests. Default: nothing is written. */
   readonly log?: Log;
   /** Takes one entry for each act that an operator must be able to find again. Default: they go to `log`. */
@@ -83,6 +85,12 @@ export interface ServerComponents {
   /** Called with bugs and broken parts, never with refusals. */
   readonly onFault: (error: unknown) => void;
 }
+
+/** What the sockets of a runtime need of a server. */
+export type RequestServer = Pick<
+  HapaxServer,
+  "options" | "isDraining" | "handle" | "nextRequestId" | "drain"
+>;
 
 /** A server without its sockets. A runtime hands it requests and sends its answers. */
 export interface HapaxServer {
@@ -133,7 +141,7 @@ export function composeServer(
     random,
     options: resolved,
     drain,
-    answers: new AnswerBudget(clock, resolved.answersBytesMax),
+    answers: components.answers ?? new AnswerBudget(clock, resolved.answersBytesMax),
     digest,
     decoding: new Decoding(components.decompress),
     dashboard: components.dashboard,

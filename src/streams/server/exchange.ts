@@ -56,7 +56,9 @@ export interface Exchange {
   /** True when the other side is gone, so that no answer can reach it. */
   readonly isGone?: boolean;
   /** The server checks it. Absent: the runtime has checked the head, or cannot see it. */
-  readonly head?: RequestHead;
+  readonly head?: RequestHead | undefined;
+  /** Names and values of the head in turn, for a request that goes on to another server. Absent: see `head`. */
+  lines?(): readonly string[];
 }
 
 export type AnswerHeaders = Readonly<Record<string, string>>;

@@ -37,7 +37,8 @@ export class SignerOfWorld {
     const secret = (await store.secret?.()) ?? systemRandom.id() + systemRandom.id();
     if (world.signingKeys.length === 0) {
       const atMs = this.#writer.nowMs();
-      const salt: SigningSalt = { salt: this.#random.id(), createdAtMs: atMs };
+      const { signingSalt = this.#random.id() } = store;
+      const salt: SigningSalt = { salt: signingSalt, createdAtMs: atMs };
       this.#writer.room.admit(0);
       const key = JSON.stringify(salt);
       await this.#writer.submit([{ kind: "signing_key_added", atMs, key }]);
