@@ -122,6 +122,18 @@ export const FLOOR_PLAN = [
     is: "the server's door",
     may: [...UNDER_SERVER, "src/streams/server", "src/streams/opentelemetry-tracer.ts"],
   },
+  { at: "src/streams/cluster.ts", is: "a port", may: ["src/streams/core", "src/streams/store.ts"] },
+  {
+    at: "src/streams/cluster",
+    is: "the nodes of a cluster",
+    may: [
+      ...UNDER_SERVER,
+      "src/streams/cluster.ts",
+      "src/streams/server",
+      "src/streams/server.ts",
+      "src/streams/stores/postgres",
+    ],
+  },
   {
     at: "src/streams/runtimes",
     is: "where a server runs",

@@ -49,6 +49,18 @@ export const STORE_ERRORS = {
     title: "Another server owns the streams",
     help: "Stop it, wait until it is gone, or let this one wait with takeover wait (--takeover wait).",
   },
+  owner_unknown: {
+    status: 503,
+    retry: "later",
+    title: "No server owns this part of the streams at the moment",
+    help: "Nothing was done. Repeat the same call after a pause: another server takes the streams over.",
+  },
+  placement_mixed: {
+    status: 400,
+    retry: "never",
+    title: "The call is about streams of several placements",
+    help: "Give the streams names with the same first segment, or the same {tag} in it; PROTOCOL.md §23.1.",
+  },
   engine_went_back: {
     status: 503,
     retry: "later",

@@ -28,7 +28,11 @@ export async function openOnSession(
   options: PostgresStoreOptions,
 ): Promise<PostgresStore> {
   const schema = quoteSchema(options.schema ?? "hapax");
-  const cluster = await openTables(session, schema, options.random ?? systemRandom);
+  const cluster = await openTables(session, schema, options.random ?? systemRandom, 1);
+  if (cluster.shards !== 1) {
+    const what = `the tables are those of a cluster of ${cluster.shards} shards`;
+    throw new HapaxError("invalid_options", `${what}: start a node of it, with --peers`);
+  }
   const tables = new PostgresTables(session, {
     schema,
     shard: 0,
@@ -37,18 +41,19 @@ export async function openOnSession(
   return openOnTables(tables, cluster, options, () => session.close());
 }
 
-/** Opens the store over any tables. `end`: called when it is closed. */
+/** Opens the store over any tables. `end`: called when it is closed. `ownLife`: of a process that owns several shards. */
 export async function openOnTables(
   statements: ShardTables,
-  { storeId, secret }: ClusterRow,
+  { storeId, secret }: Pick<ClusterRow, "storeId" | "secret">,
   options: PostgresStoreOptions,
   end: () => Promise<void>,
+  ownLife?: string,
 ): Promise<PostgresStore> {
   const { clock = systemClock, random = systemRandom, leaseMs = LEASE_MS } = options;
   const begunMs = clock.steadyMs();
   const tables = withRetries(statements, clock);
   const warn = options.onWarning ?? (() => undefined);
-  const life = random.id();
+  const life = ownLife ?? random.id();
   const owner = { node: options.node ?? life, life };
   const { takeover = "refuse", signal } = options;
   const { epoch, timeMs } = await takeOver(tables, owner, clock, { takeover, leaseMs, signal });

@@ -89,7 +89,7 @@ export class PostgresTables implements ShardTables {
   async take(epoch: number, { node, life }: Owner): Promise<Done & { readonly timeMs: number }> {
     await this.#session.run(
       `INSERT INTO ${this.#schema}.hapax_node (node, life, beat) VALUES ($1, $2, 0)
-        ON CONFLICT (node) DO UPDATE SET life = excluded.life, beat = 0`,
+        ON CONFLICT (node) DO UPDATE SET life = excluded.life, beat = hapax_node.beat + 1`,
       [node, life],
     );
     const { rows, isSure } = await this.#session.run(

@@ -19,6 +19,7 @@ export interface ClusterRow {
   /** 32 hexadecimal digits. */
   readonly storeId: string;
   readonly secret: string;
+  readonly shards: number;
 }
 
 /** Quotes the name of a schema. */
@@ -30,15 +31,17 @@ export function quoteSchema(name: string): string {
   return `"${name}"`;
 }
 
-/** Opens the tables. Makes them if there are none. */
+/** Opens the tables. Makes them if there are none, for so many shards. */
 export async function openTables(
   session: Session,
   schema: string,
   random: Random,
+  shards: number,
 ): Promise<ClusterRow> {
   const known = await readCluster(session, schema);
   if (known !== undefined) return known;
-  await session.run(tablesOf(schema, random.id(), random.id() + random.id(), TABLES_FORMAT));
+  const [id, secret] = [random.id(), random.id() + random.id()];
+  await session.run(tablesOf(schema, { id, secret, format: TABLES_FORMAT, shards }));
   const made = await readCluster(session, schema);
   if (made === undefined) throw new HapaxError("data_damaged", "hapax_cluster has no row");
   return made;
@@ -68,29 +71,35 @@ export async function readCluster(
       throw new HapaxError("format_unknown", `${what}; nothing was changed: schema=${schema}`);
     }
     const shards = sqlNumber(row["shards"]);
-    if (shards !== 1) {
-      const what = `the tables have ${shards} shards, this version of Hapax opens one`;
-      throw new HapaxError("format_unknown", `${what}; nothing was changed: schema=${schema}`);
-    }
-    return { storeId: sqlText(row["id"]), secret: sqlText(row["secret"]) };
+    return { storeId: sqlText(row["id"]), secret: sqlText(row["secret"]), shards };
   } catch (error) {
     if (error instanceof StatementRefused && MISSING.has(error.state)) return undefined;
     throw error;
   }
 }
 
+/** What new tables say of themselves. */
+export interface NewTables {
+  readonly id: string;
+  readonly secret: string;
+  readonly format: number;
+  readonly shards: number;
+}
+
 /** One text, so one transaction: all tables, or none. Two servers that begin together do it one after the other. */
-export function tablesOf(schema: string, id: string, secret: string, format: number): string {
+export function tablesOf(schema: string, { id, secret, format, shards }: NewTables): string {
   return `SELECT pg_advisory_xact_lock(${LOCK});
 CREATE SCHEMA IF NOT EXISTS ${schema};
 CREATE TABLE IF NOT EXISTS ${schema}.hapax_cluster (one boolean PRIMARY KEY DEFAULT true CHECK (one), id uuid NOT NULL,
   incarnation int NOT NULL, format int NOT NULL, shards int NOT NULL, placement text NOT NULL,
   created timestamptz NOT NULL DEFAULT now());
 CREATE TABLE IF NOT EXISTS ${schema}.hapax_secret (one boolean PRIMARY KEY DEFAULT true CHECK (one), secret text NOT NULL);
-CREATE TABLE IF NOT EXISTS ${schema}.hapax_node (node text PRIMARY KEY, life text NOT NULL, beat bigint NOT NULL)
-  WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS ${schema}.hapax_node (node text PRIMARY KEY, life text NOT NULL, beat bigint NOT NULL,
+  url text, peer text, draining boolean NOT NULL DEFAULT false, version text) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS ${schema}.hapax_shard (shard int PRIMARY KEY, epoch bigint NOT NULL, owner text, life text,
-  released_lsn bigint, released_crc bigint) WITH (fillfactor = 50);
+  released_lsn bigint, released_crc bigint, pinned text) WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS ${schema}.hapax_name (kind text, namespace text, id text, placement text NOT NULL,
+  PRIMARY KEY (kind, namespace, id));
 CREATE TABLE IF NOT EXISTS ${schema}.hapax_segment (shard int, number bigint, epoch bigint NOT NULL, first_lsn bigint NOT NULL,
   salt bigint NOT NULL, crc_before bigint NOT NULL, PRIMARY KEY (shard, number));
 CREATE TABLE IF NOT EXISTS ${schema}.hapax_image (shard int, lsn bigint, epoch bigint, bytes bigint NOT NULL,
@@ -99,7 +108,8 @@ CREATE TABLE IF NOT EXISTS ${schema}.hapax_image_part (shard int, lsn bigint, ep
   PRIMARY KEY (shard, lsn, epoch, part));
 ALTER TABLE ${schema}.hapax_image_part ALTER COLUMN block SET STORAGE EXTERNAL;
 INSERT INTO ${schema}.hapax_cluster (id, incarnation, format, shards, placement)
-  VALUES ('${id}', 1, ${format}, 1, 'namespace') ON CONFLICT DO NOTHING;
+  VALUES ('${id}', 1, ${format}, ${shards}, 'namespace') ON CONFLICT DO NOTHING;
 INSERT INTO ${schema}.hapax_secret (secret) VALUES ('${secret}') ON CONFLICT DO NOTHING;
-INSERT INTO ${schema}.hapax_shard (shard, epoch) VALUES (0, 0) ON CONFLICT DO NOTHING`;
+INSERT INTO ${schema}.hapax_shard (shard, epoch) SELECT n, 0
+  FROM generate_series(0, (SELECT shards FROM ${schema}.hapax_cluster) - 1) AS n ON CONFLICT DO NOTHING`;
 }

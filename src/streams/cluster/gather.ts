@@ -1,0 +1,106 @@
+/** Puts the answers of all shards together: lists, what became of a transaction, and metrics. */
+
+import { joinBytes } from "../../base/bytes.ts";
+import { METRICS_TYPE } from "../../base/prometheus-text.ts";
+import { HEADER } from "../../protocol/headers.ts";
+import { parseQuery } from "../../protocol/values.ts";
+import type { ShardId } from "../core/placement.ts";
+import type { ServerAnswer, WholeAnswer } from "../server/exchange.ts";
+import { json, parseLimit, queryText } from "../server/json.ts";
+import type { Listed } from "./where.ts";
+
+export interface ShardAnswer {
+  readonly shard: ShardId;
+  readonly answer: ServerAnswer;
+}
+
+const text = new TextDecoder();
+
+export function bodyOf(answer: ServerAnswer): Uint8Array {
+  if ("live" in answer || answer.body === undefined) return new Uint8Array(0);
+  return answer.body instanceof Uint8Array ? answer.body : joinBytes(answer.body);
+}
+
+/**
+ * One page of a list. Each shard has given its first `limit` entries after `after`, so the first `limit` of all are among them.
+ * Undefined: an answer is a refusal.
+ */
+export function mergeLists(
+  answers: readonly ShardAnswer[],
+  query: string,
+  { member, key }: Listed,
+): WholeAnswer | undefined {
+  const limit = parseLimit(queryText(parseQuery(query), "limit"));
+  const entries: Readonly<Record<string, unknown>>[] = [];
+  let hasMore = false;
+  for (const { answer } of answers) {
+    const page = readPage(answer, member);
+    if (page === undefined) return undefined;
+    entries.push(...page.entries);
+    hasMore ||= page.hasMore;
+  }
+  const keyOf = (entry: Readonly<Record<string, unknown>>): string => String(entry[key]);
+  // In the order of code units, as each shard has it.
+  entries.sort((one, other) => (keyOf(one) < keyOf(other) ? -1 : 1));
+  const shown = entries.slice(0, limit);
+  const last = shown.at(-1);
+  const isCut = hasMore || entries.length > limit;
+  const next = isCut && last !== undefined ? { next: keyOf(last) } : {};
+  return json(200, { [member]: shown, ...next });
+}
+
+function readPage(
+  answer: ServerAnswer,
+  member: string,
+):
+  | { readonly entries: readonly Readonly<Record<string, unknown>>[]; readonly hasMore: boolean }
+  | undefined {
+  if (answer.status !== 200) return undefined;
+  const page = JSON.parse(text.decode(bodyOf(answer))) as Readonly<Record<string, unknown>>;
+  const entries = page[member];
+  if (!Array.isArray(entries)) return undefined;
+  return {
+    entries: entries as Readonly<Record<string, unknown>>[],
+    hasMore: page["next"] !== undefined,
+  };
+}
+
+/** The shard that knows more than the others: a transaction is committed in one of them. */
+export function firstKnown(answers: readonly ShardAnswer[]): ServerAnswer | undefined {
+  const isGood = ({ answer }: ShardAnswer): boolean => answer.status === 200;
+  // A shard that cannot be asked may be the one that knows.
+  const isUnclear = ({ answer }: ShardAnswer): boolean => answer.status >= 500;
+  const isRefused = ({ answer }: ShardAnswer): boolean => answer.status !== 404;
+  const found =
+    answers.find(isGood) ?? answers.find(isUnclear) ?? answers.find(isRefused) ?? answers[0];
+  return found?.answer;
+}
+
+/** Every sample gets the label of its shard. Heads of families come once. */
+export function mergeMetrics(answers: readonly ShardAnswer[], own: string): WholeAnswer {
+  const families = new Map<string, string[]>();
+  for (const { shard, answer } of answers) {
+    let family: string[] = [];
+    for (const line of text.decode(bodyOf(answer)).split("\n")) {
+      const head = /^# HELP (\S+)/.exec(line);
+      if (head?.[1] !== undefined) {
+        const known = families.get(head[1]);
+        family = known ?? [line];
+        if (known === undefined) families.set(head[1], family);
+      } else if (line.startsWith("#")) {
+        if (!family.includes(line)) family.push(line);
+      } else if (line !== "") {
+        family.push(labelled(line, shard));
+      }
+    }
+  }
+  const lines = [...families.values()].flat();
+  const body = new TextEncoder().encode(`${lines.join("\n")}${lines.length > 0 ? "\n" : ""}${own}`);
+  const headers = { [HEADER.contentType]: METRICS_TYPE, [HEADER.cacheControl]: "no-store" };
+  return { status: 200, headers, body };
+}
+
+function labelled(line: string, shard: ShardId): string {
+  const [, name = "", labels = "", value = ""] = /^([a-z_]+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
+  return `${name}{shard="${shard}"${labels === "" ? "" : `,${labels}`}} ${value}`;
+}

@@ -1,0 +1,131 @@
+/** Calls that are about all shards: lists, health, metrics, and a transaction whose shard nobody remembers. */
+
+import { metricHead, metricLine } from "../../base/prometheus-text.ts";
+import type { Cluster } from "../cluster.ts";
+import type { ShardId } from "../core/placement.ts";
+import type { Exchange, ServerAnswer } from "../server/exchange.ts";
+import type { Gate } from "../server/gate.ts";
+import { json } from "../server/json.ts";
+import type { ForwardCounts } from "./forwarding.ts";
+import { firstKnown, mergeLists, mergeMetrics, type ShardAnswer } from "./gather.ts";
+import { KeptExchange } from "./kept-exchange.ts";
+import type { Where } from "./where.ts";
+
+/** Answers are put together as plain text, whatever the client takes. */
+const HIDDEN = new Set(["accept-encoding", "if-none-match"]);
+
+export interface GatheringParts {
+  readonly cluster: Cluster;
+  readonly gate: Gate;
+  readonly counts: ForwardCounts;
+  readonly owned: () => readonly ShardId[];
+  readonly onShard: (shard: ShardId, exchange: KeptExchange) => Promise<ServerAnswer>;
+}
+
+/** `isFinished`: it has all its headers. */
+export interface Gathered {
+  readonly answer: ServerAnswer;
+  readonly isFinished: boolean;
+}
+
+type Gatherable = Extract<Where, { kind: "list" | "outcome" | "metrics" | "health" }>;
+
+export class Gathering {
+  readonly #parts: GatheringParts;
+
+  constructor(parts: GatheringParts) {
+    this.#parts = parts;
+  }
+
+  async answer(where: Gatherable, exchange: Exchange, kept: KeptExchange): Promise<Gathered> {
+    if (where.kind === "health") return { answer: this.#health(), isFinished: false };
+    // The shards answer a HEAD without the body that is put together.
+    const asked = new KeptExchange(kept, {
+      hidden: HIDDEN,
+      ...(exchange.method === "HEAD" && where.kind !== "outcome" ? { method: "GET" } : {}),
+    });
+    const shards = where.kind === "metrics" ? this.#parts.owned() : this.#all();
+    const answers = await Promise.all(
+      shards.map(async (shard) => ({ shard, answer: await this.#parts.onShard(shard, asked) })),
+    );
+    const refused = answers.find(({ answer }) => answer.status !== 200)?.answer;
+    if (where.kind === "outcome") {
+      const known = firstKnown(answers);
+      if (known !== undefined) return { answer: known, isFinished: true };
+    } else if (refused !== undefined) {
+      return { answer: refused, isFinished: true };
+    }
+    return { answer: await this.#merged(where, exchange, answers), isFinished: false };
+  }
+
+  async #merged(
+    where: Gatherable,
+    exchange: Exchange,
+    answers: readonly ShardAnswer[],
+  ): Promise<ServerAnswer> {
+    if (where.kind === "list") {
+      return mergeLists(answers, exchange.query, where.listed) ?? json(200, {});
+    }
+    // Without a shard nobody has asked whether the caller may see this.
+    if (answers.length === 0) {
+      (await this.#parts.gate.admit(exchange)).requireOneOf(["observe"]);
+    }
+    return mergeMetrics(answers, this.#ownMetrics());
+  }
+
+  #all(): readonly ShardId[] {
+    return Array.from({ length: this.#parts.cluster.shards }, (_, at) => at as ShardId);
+  }
+
+  /** PROTOCOL.md §23.5. Everybody may ask. */
+  #health(): ServerAnswer {
+    const { cluster, owned } = this.#parts;
+    const { isDraining, orphans } = cluster.state();
+    const { durability } = cluster.supports;
+    const shards = { owned: owned().length, orphans: orphans.length, all: cluster.shards };
+    const facts = { node: cluster.self, shards, durability };
+    if (isDraining) {
+      const code = "shutting_down";
+      return json(503, { live: true, ready: false, writes: "draining", ...facts, code });
+    }
+    if (!cluster.isValid || orphans.length > 0) {
+      return json(503, {
+        live: true,
+        ready: false,
+        writes: "waiting",
+        ...facts,
+        code: "owner_unknown",
+      });
+    }
+    return json(200, { live: true, ready: true, writes: "open", ...facts });
+  }
+
+  #ownMetrics(): string {
+    const { cluster, counts, owned } = this.#parts;
+    const { orphans, takeovers, nodes } = cluster.state();
+    const alive = nodes.filter(({ isAlive }) => isAlive).length;
+    const one = (name: string, kind: string, help: string, value: number): readonly string[] => [
+      ...metricHead(name, kind, help),
+      metricLine(name, "", value),
+    ];
+    const lines = [
+      one("hapax_cluster_nodes", "gauge", "Nodes that are alive, as this one sees it.", alive),
+      one("hapax_cluster_shards_owned", "gauge", "Shards of this node.", owned().length),
+      one("hapax_cluster_shards_orphaned", "gauge", "Shards without an owner.", orphans.length),
+      one("hapax_cluster_takeovers_total", "counter", "Shards taken since the start.", takeovers),
+      one(
+        "hapax_cluster_forwarded_total",
+        "counter",
+        "Requests sent to the node that owns their shard.",
+        counts.forwarded,
+      ),
+      one(
+        "hapax_cluster_lost_total",
+        "counter",
+        "Forwarded requests whose owner was lost before it answered.",
+        counts.lost,
+      ),
+    ];
+    return `${lines.flat().join("\n")}\n`;
+  }
+}

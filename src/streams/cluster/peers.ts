@@ -1,0 +1,39 @@
+/** PORT. Sends a request to the node that owns its shard. */
+
+import type { ClientCertificate } from "../access/identity.ts";
+import type { ShardId } from "../core/placement.ts";
+import type { ServerAnswer } from "../server/exchange.ts";
+
+export interface PeerRequest {
+  readonly shard: ShardId;
+  readonly method: string;
+  /** Path and query, as sent. */
+  readonly target: string;
+  /** Names and values in turn, as sent. */
+  readonly lines: readonly string[];
+  readonly body: Uint8Array | undefined;
+  /** What only the node that took the request has seen: the owner decides by it who the client is. */
+  readonly client: {
+    readonly address: string;
+    readonly certificate: ClientCertificate | undefined;
+    readonly baseUrl: string;
+  };
+  /** Ends the wait. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * `moved`: the other node does not own the shard, and has done nothing. `unsent`: nothing has reached it. `lost`: it may have done
+ * the call, or not.
+ */
+export type PeerOutcome =
+  | { readonly kind: "answered"; readonly answer: ServerAnswer }
+  | { readonly kind: "moved" }
+  | { readonly kind: "unsent" }
+  | { readonly kind: "lost" };
+
+export interface Peers {
+  send(peer: string, request: PeerRequest): Promise<PeerOutcome>;
+  /** Asks a node to look whether a shard is its own by now. */
+  nudge(peer: string): void;
+}

@@ -1,0 +1,367 @@
+/**
+ * A cluster over one PostgreSQL: each node looks at the rows of all nodes and shards a few times in a lease, and comes to the same plan
+ * as the others (core/assignment.ts). It takes what is its own by that plan, and gives up what is not.
+ *
+ *   - PC1 safety rests on the epoch in every commit, and on nothing here;
+ *   - PC2 `isValid` ends before any other node may take a shard over: a lease of this node, less a margin, after the last sign of life
+ *     that was stored, counted from when it was sent;
+ *   - PC3 signs of life do not wait for a shard that is opened or given up;
+ *   - PC4 an epoch that falls means that the database has gone back: this node takes nothing more, and answers for nothing.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+import type { Cluster, ClusterState, Owner, ShardHost } from "../cluster.ts";
+import { decidePlan, type SeenShard } from "../core/assignment.ts";
+import type { ShardId } from "../core/placement.ts";
+import type { StoreSupport } from "../store.ts";
+import type { PostgresStoreOptions } from "../stores/postgres/contract.ts";
+import { keepsPromise } from "../stores/postgres/engine-checks.ts";
+import { openOnTables } from "../stores/postgres/postgres-store.ts";
+import { PostgresTables } from "../stores/postgres/postgres-tables.ts";
+import type { ClusterRow } from "../stores/postgres/schema.ts";
+import type { Session } from "../stores/postgres/session.ts";
+import { type ClusterRows, type Found, type FoundNode, type NodeFacts } from "./cluster-rows.ts";
+import { ClusterTables } from "./cluster-tables.ts";
+import { NodeWatch } from "./node-watch.ts";
+
+/** How often in a lease a node gives a sign of life and looks at the others. */
+const SIGNS = 5;
+/** The part of a lease for which a node answers after its last sign of life. */
+const VALID_SHARE = 0.8;
+/** Between two looks that something has asked for. */
+const LOOK_MS_MIN = 20;
+/** A row of a node that is dead for so many leases, and owns nothing, is removed. */
+const FORGET_LEASES = 100;
+
+export interface PostgresClusterParts {
+  readonly session: Session;
+  /** Quoted. */
+  readonly schema: string;
+  readonly row: ClusterRow;
+  readonly rows: ClusterRows;
+  readonly facts: NodeFacts;
+  readonly clock: Clock;
+  readonly leaseMs: number;
+  readonly store: Omit<PostgresStoreOptions, "takeover" | "signal" | "onLost" | "node" | "leaseMs">;
+  readonly onNote: (note: string, level?: "warn") => void;
+  /** Asks another node to look at the rows. */
+  readonly nudge: (peer: string) => void;
+}
+
+/** What this node does with a shard. A shard without an entry is no concern of this node. */
+type Mine =
+  | { readonly kind: "opening" | "leaving" }
+  | { readonly kind: "owned"; readonly epoch: number };
+
+export class PostgresCluster implements Cluster {
+  readonly self: string;
+  readonly shards: number;
+  readonly supports: StoreSupport;
+  readonly names: ClusterRows;
+  readonly #parts: PostgresClusterParts;
+  readonly #watch: NodeWatch;
+  readonly #mine = new Map<ShardId, Mine>();
+  /** Since when a shard has no owner, by the steady clock. */
+  readonly #unowned = new Map<ShardId, number>();
+  readonly #deadSince = new Map<string, number>();
+  /** Takes and releases that have not ended. */
+  readonly #moves = new Set<Promise<void>>();
+  /** Shards that could not be opened, and when to try again. */
+  readonly #notBefore = new Map<ShardId, number>();
+  /** The highest epoch that was seen of each shard. */
+  readonly #epochs = new Map<ShardId, number>();
+  #found: Found = { nodes: [], shards: [] };
+  #nodes: ReadonlyMap<string, FoundNode> = new Map();
+  #host: ShardHost | undefined;
+  #validUntilMs = -1;
+  #isDraining = false;
+  #isReplaced = false;
+  #hasGoneBack = false;
+  #isClosed = false;
+  #takeovers = 0;
+  #looking: Promise<void> | undefined;
+  #isAskedFor = false;
+  #cancel: () => void = () => undefined;
+  #lastLookMs = -1;
+
+  constructor(parts: PostgresClusterParts) {
+    this.#parts = parts;
+    this.self = parts.facts.node;
+    this.shards = parts.row.shards;
+    this.supports = { durability: parts.store.durability ?? "replicated" };
+    this.names = parts.rows;
+    this.#watch = new NodeWatch(parts.leaseMs);
+  }
+
+  get isValid(): boolean {
+    return this.#parts.clock.steadyMs() < this.#validUntilMs && !this.#hasGoneBack;
+  }
+
+  secret(): Promise<string> {
+    return Promise.resolve(this.#parts.row.secret);
+  }
+
+  async join(host: ShardHost): Promise<void> {
+    this.#host = host;
+    await this.#parts.rows.register(this.#parts.facts);
+    await this.#lookNow();
+    await this.#moved();
+  }
+
+  ownerOf(shard: ShardId): Owner | undefined {
+    const mine = this.#mine.get(shard);
+    const { node: self, url, peer } = this.#parts.facts;
+    if (mine !== undefined) {
+      return mine.kind === "owned" ? { node: self, url, peer, isSelf: true } : undefined;
+    }
+    const owner = this.#found.shards[shard]?.owner;
+    if (owner === undefined || owner.node === self) return undefined;
+    const found = this.#nodes.get(owner.node);
+    if (found === undefined || found.life !== owner.life) return undefined;
+    return { node: owner.node, url: found.url, peer: found.peer, isSelf: false };
+  }
+
+  look(): void {
+    if (this.#isClosed) return;
+    if (this.#looking !== undefined) {
+      this.#isAskedFor = true;
+      return;
+    }
+    const sinceMs = this.#parts.clock.steadyMs() - this.#lastLookMs;
+    this.#schedule(Math.max(0, LOOK_MS_MIN - sinceMs));
+  }
+
+  state(): ClusterState {
+    const nowMs = this.#parts.clock.steadyMs();
+    const { leaseMs } = this.#parts;
+    return {
+      isDraining: this.#isDraining || this.#isReplaced,
+      nodes: this.#found.nodes.map(({ node }) => {
+        return { node, isAlive: this.#watch.isAlive(node, nowMs) };
+      }),
+      orphans: [...this.#unowned].filter(([, since]) => nowMs - since > leaseMs).map(([id]) => id),
+      takeovers: this.#takeovers,
+    };
+  }
+
+  async leave(): Promise<void> {
+    this.#isDraining = true;
+    await this.#moved();
+    // Gives up what has a next owner. What has none is given up all the same.
+    await this.#lookNow();
+    await this.#moved();
+    const rest = [...this.#mine.keys()];
+    await Promise.all(rest.map((shard) => this.#release(shard, undefined)));
+  }
+
+  async #moved(): Promise<void> {
+    while (this.#moves.size > 0) await Promise.all(this.#moves);
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#cancel();
+    await this.#looking;
+    await this.#parts.rows.remove(this.#parts.facts).catch(() => undefined);
+    await this.#parts.session.close();
+  }
+
+  #schedule(delayMs: number): void {
+    this.#cancel();
+    this.#cancel = this.#parts.clock.after(delayMs, () => {
+      this.#lookNow().catch(() => undefined);
+    });
+  }
+
+  #lookNow(): Promise<void> {
+    this.#cancel();
+    const before = this.#looking ?? Promise.resolve();
+    const looking = before
+      .then(() => this.#lookOnce())
+      .finally(() => {
+        if (this.#looking !== looking) return;
+        this.#looking = undefined;
+        if (this.#isClosed) return;
+        this.#schedule(this.#isAskedFor ? LOOK_MS_MIN : this.#parts.leaseMs / SIGNS);
+        this.#isAskedFor = false;
+      });
+    this.#looking = looking;
+    return looking;
+  }
+
+  async #lookOnce(): Promise<void> {
+    const { clock, rows, facts, leaseMs, onNote } = this.#parts;
+    const begunMs = clock.steadyMs();
+    let found: Awaited<ReturnType<ClusterRows["sign"]>>;
+    try {
+      found = await rows.sign(facts.node, facts.life, this.#isDraining);
+    } catch {
+      this.#watch.failed();
+      return;
+    }
+    const endedMs = clock.steadyMs();
+    this.#lastLookMs = endedMs;
+    this.#watch.saw(found.nodes, begunMs, endedMs);
+    this.#found = found;
+    this.#nodes = new Map(found.nodes.map((node) => [node.node, node]));
+    if (found.isSigned) this.#validUntilMs = begunMs + leaseMs * VALID_SHARE;
+    else if (!this.#isReplaced) {
+      this.#isReplaced = true;
+      onNote(`another process is the node ${facts.node} now: this one answers no more`, "warn");
+    }
+    if (this.#nodes.get(facts.node)?.isDraining === true) this.#isDraining = true;
+    this.#dropLost();
+    if (this.#isInOrder()) this.#follow(endedMs);
+    this.#host?.changed();
+  }
+
+  /** Whether no epoch has fallen. */
+  #isInOrder(): boolean {
+    for (const { shard, epoch } of this.#found.shards) {
+      const highest = this.#epochs.get(shard) ?? 0;
+      if (epoch > highest) this.#epochs.set(shard, epoch);
+      if (epoch >= highest || this.#hasGoneBack) continue;
+      this.#hasGoneBack = true;
+      const words = `the epoch of shard ${shard} is ${epoch}, and was ${highest}`;
+      const what = "the database has lost what it had acknowledged";
+      this.#parts.onNote(`${what} (engine_went_back): ${words}; this node answers no more`, "warn");
+    }
+    return !this.#hasGoneBack;
+  }
+
+  /** What the rows give to others is lost. The store of such a shard takes nothing more. */
+  #dropLost(): void {
+    for (const { shard, epoch } of this.#found.shards) {
+      const mine = this.#mine.get(shard);
+      if (mine?.kind !== "owned" || epoch <= mine.epoch) continue;
+      this.#mine.delete(shard);
+      this.#host?.lose(shard);
+      this.#parts.onNote(`another node has taken shard ${shard} over`, "warn");
+    }
+  }
+
+  #follow(nowMs: number): void {
+    const { facts } = this.#parts;
+    const nodes = this.#found.nodes.map((found) => {
+      const isSelf = found.node === facts.node;
+      const isAlive = isSelf ? !this.#isReplaced : this.#watch.isAlive(found.node, nowMs);
+      return { ...found, isAlive, isDraining: isSelf ? this.#isDraining : found.isDraining };
+    });
+    const shards = this.#found.shards.map((seen) => this.#seenOf(seen));
+    for (const { shard, owner } of shards) {
+      if (
+        owner !== undefined &&
+        nodes.some(({ node, isAlive }) => isAlive && node === owner.node)
+      ) {
+        this.#unowned.delete(shard);
+      } else if (!this.#unowned.has(shard)) this.#unowned.set(shard, nowMs);
+    }
+    this.#forget(nodes, nowMs);
+    const { take, release } = decidePlan(facts, nodes, shards);
+    for (const seen of take) {
+      const isSoon = (this.#notBefore.get(seen.shard) ?? 0) > nowMs;
+      if (!isSoon && !this.#mine.has(seen.shard)) this.#run(this.#take(seen));
+    }
+    const leaving = release.filter(({ shard }) => this.#mine.get(shard)?.kind === "owned");
+    // A node that drains gives all up at once. Otherwise one after the other: most of the streams go on.
+    const now = this.#isDraining ? leaving : leaving.slice(0, 1);
+    for (const { shard, to } of now) this.#run(this.#release(shard, to));
+    for (const { shard, epoch, owner } of this.#found.shards) {
+      const isOver = owner?.life === facts.life && !this.#mine.has(shard);
+      if (isOver) this.#run(this.#parts.rows.free(shard, epoch, facts.life));
+    }
+  }
+
+  #run(move: Promise<void>): void {
+    const running = move
+      .catch((error: unknown) => {
+        const reason = error instanceof Error ? error.message : String(error);
+        this.#parts.onNote(`a shard was not moved, and will be later: ${reason}`, "warn");
+      })
+      .finally(() => {
+        this.#moves.delete(running);
+        this.#isAskedFor = true;
+        this.look();
+      });
+    this.#moves.add(running);
+  }
+
+  /** A shard that the row gives to this process, and which it has not opened, is free for it. */
+  #seenOf(seen: SeenShard): SeenShard {
+    const isOwn = seen.owner?.life === this.#parts.facts.life && !this.#mine.has(seen.shard);
+    return isOwn ? { ...seen, owner: undefined } : seen;
+  }
+
+  async #take({ shard, epoch }: SeenShard): Promise<void> {
+    const { session, schema, row, facts, clock, leaseMs, store: given, onNote } = this.#parts;
+    this.#mine.set(shard, { kind: "opening" });
+    const controller = new AbortController();
+    const tables = new ClusterTables({
+      tables: new PostgresTables(session, {
+        schema,
+        shard,
+        keepsPromise: (level, standbys) => keepsPromise(given, level, standbys),
+      }),
+      session,
+      schema,
+      shard,
+      epoch,
+      epochNow: () => this.#found.shards[shard]?.epoch ?? 0,
+      abort: (reason) => controller.abort(reason),
+    });
+    const options: PostgresStoreOptions = {
+      ...given,
+      node: facts.node,
+      clock,
+      leaseMs,
+      takeover: "now",
+      signal: controller.signal,
+    };
+    try {
+      const end = (): Promise<void> => Promise.resolve();
+      const store = await openOnTables(tables, row, options, end, facts.life);
+      this.#mine.set(shard, { kind: "owned", epoch: store.epoch });
+      this.#takeovers += 1;
+      this.#unowned.delete(shard);
+      for (const warning of store.recovery.warnings) onNote(`shard ${shard}: ${warning}`, "warn");
+      this.#host?.take(shard, store);
+      this.#tellOthers();
+    } catch (error) {
+      this.#mine.delete(shard);
+      this.#notBefore.set(shard, clock.steadyMs() + leaseMs / SIGNS);
+      if (!controller.signal.aborted) {
+        const reason = error instanceof Error ? error.message : String(error);
+        onNote(`shard ${shard} cannot be opened: ${reason}`, "warn");
+      }
+    }
+  }
+
+  async #release(shard: ShardId, to: string | undefined): Promise<void> {
+    this.#mine.set(shard, { kind: "leaving" });
+    await this.#host?.giveUp(shard);
+    this.#mine.delete(shard);
+    // Until the next look the rows that were read say that it is still this node's: that counts as no owner.
+    const peer = to === undefined ? undefined : this.#nodes.get(to)?.peer;
+    if (peer !== undefined) this.#parts.nudge(peer);
+  }
+
+  #tellOthers(): void {
+    for (const { node, peer } of this.#found.nodes) {
+      if (node !== this.self && peer !== undefined) this.#parts.nudge(peer);
+    }
+  }
+
+  /** Removes the rows of nodes that are gone for long: their names are random where nobody gives them. */
+  #forget(nodes: readonly (FoundNode & { readonly isAlive: boolean })[], nowMs: number): void {
+    for (const found of nodes) {
+      const since = this.#deadSince.get(found.node);
+      if (found.isAlive) this.#deadSince.delete(found.node);
+      else if (since === undefined) this.#deadSince.set(found.node, nowMs);
+      else if (nowMs - since > this.#parts.leaseMs * FORGET_LEASES) {
+        this.#deadSince.delete(found.node);
+        this.#parts.rows.remove(found).catch(() => undefined);
+      }
+    }
+  }
+}

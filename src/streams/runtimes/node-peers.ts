@@ -1,0 +1,228 @@
+/**
+ * Sends requests to other nodes of a cluster, over connections that both sides prove with the shared key (TLS with a pre-shared key): the
+ * key never travels, and everything that does is encrypted. docs/decisions/0085-peers-share-a-key.md
+ */
+
+import { createHash } from "node:crypto";
+import type { IncomingMessage } from "node:http";
+import { Agent, request as httpsRequest } from "node:https";
+import type { TLSSocket } from "node:tls";
+import { HapaxError } from "../../base/errors.ts";
+import { PEER, PEER_LOOK_PATH, PEER_PREFIX } from "../../protocol/cluster.ts";
+import type { PeerOutcome, PeerRequest, Peers } from "../cluster/peers.ts";
+import type { AnswerHeaders, LiveAnswer, LiveSink } from "../server/exchange.ts";
+
+/** With forward secrecy: who learns the key later cannot read what was recorded. */
+export const PEER_TLS = {
+  ciphers: "ECDHE-PSK-CHACHA20-POLY1305",
+  minVersion: "TLSv1.2",
+  maxVersion: "TLSv1.2",
+} as const;
+export const PEER_IDENTITY = "hapax-peer";
+const KEY_CHARS_MIN = 32;
+const CONNECT_MS = 2000;
+/** A larger answer goes on as it comes, so that no node holds it whole. */
+const WHOLE_BYTES_MAX = 256 * 1024;
+/** Bytes that may wait for a client before the owner is asked to wait. */
+const QUEUED_BYTES_MAX = 256 * 1024;
+
+/** What belongs to one connection, or is made anew for the next one. */
+const OF_CONNECTION = new Set([
+  "connection",
+  "keep-alive",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+  "expect",
+  "content-length",
+  "date",
+]);
+
+/** The key of a connection from the text that all nodes share. */
+export function peerKeyOf(text: string): Buffer {
+  const trimmed = text.trim();
+  if (trimmed.length < KEY_CHARS_MIN) {
+    const words = `the key of the peers has fewer than ${KEY_CHARS_MIN} characters: openssl rand -hex 32`;
+    throw new HapaxError("invalid_options", words);
+  }
+  return createHash("sha256").update(`hapax peer key\n${trimmed}`).digest();
+}
+
+export interface NodePeers extends Peers {
+  close(): void;
+}
+
+export function createNodePeers(key: Buffer): NodePeers {
+  const agent = new Agent({
+    keepAlive: true,
+    noDelay: true,
+    ...PEER_TLS,
+    pskCallback: () => ({ psk: key, identity: PEER_IDENTITY }),
+    // The key is the proof of both sides.
+    checkServerIdentity: () => undefined,
+  });
+  return {
+    send: (peer, request) => send(agent, peer, request),
+    nudge(peer) {
+      const headers: readonly string[] = ["Host", peer];
+      const asked = httpsRequest({
+        agent,
+        ...addressOf(peer),
+        method: "POST",
+        path: PEER_LOOK_PATH,
+        headers,
+      });
+      asked.on("error", () => undefined); // It looks by itself a little later.
+      asked.on("response", (answer) => answer.resume());
+      asked.setTimeout(CONNECT_MS, () => asked.destroy());
+      asked.end();
+    },
+    close: () => agent.destroy(),
+  };
+}
+
+export function addressOf(peer: string): { readonly host: string; readonly port: number } {
+  const at = peer.lastIndexOf(":");
+  const host = peer.slice(0, at).replace(/^\[(.*)\]$/, "$1");
+  const port = Number(peer.slice(at + 1));
+  if (at < 1 || !Number.isInteger(port) || port < 0 || port > 65_535) {
+    throw new HapaxError("invalid_options", `a peer is host:port, not ${JSON.stringify(peer)}`);
+  }
+  return { host, port };
+}
+
+function send(agent: Agent, peer: string, request: PeerRequest): Promise<PeerOutcome> {
+  return new Promise((resolve) => {
+    const { method, target: path, body, signal } = request;
+    if (signal.aborted) {
+      resolve({ kind: "unsent" });
+      return;
+    }
+    let isSent = false;
+    const outgoing = httpsRequest({
+      agent,
+      ...addressOf(peer),
+      method,
+      path,
+      headers: linesFor(request),
+    });
+    const abort = (): void => {
+      outgoing.destroy();
+    };
+    signal.addEventListener("abort", abort, { once: true });
+    const connecting = setTimeout(abort, CONNECT_MS);
+    outgoing.on("socket", (socket) => {
+      const begun = (): void => {
+        clearTimeout(connecting);
+        isSent = true;
+      };
+      // Over a connection that was used before the bytes may arrive at any time.
+      if (outgoing.reusedSocket) begun();
+      else (socket as TLSSocket).once("secureConnect", begun);
+    });
+    outgoing.on("error", () => {
+      clearTimeout(connecting);
+      signal.removeEventListener("abort", abort);
+      resolve({ kind: isSent ? "lost" : "unsent" });
+    });
+    outgoing.on("response", (incoming) => {
+      receive(incoming, method).then(resolve, () => {
+        resolve({ kind: "lost" });
+      });
+      incoming.once("close", () => {
+        signal.removeEventListener("abort", abort);
+      });
+    });
+    outgoing.end(body);
+  });
+}
+
+function linesFor({ lines, shard, client, body, method }: PeerRequest): readonly string[] {
+  const sent: string[] = [];
+  let hasHost = false;
+  for (let at = 0; at < lines.length; at += 2) {
+    const [name = "", value = ""] = lines.slice(at, at + 2);
+    const lower = name.toLowerCase();
+    if (name.startsWith(":") || OF_CONNECTION.has(lower) || lower.startsWith(PEER_PREFIX)) continue;
+    hasHost ||= lower === "host";
+    sent.push(name, value);
+  }
+  if (!hasHost) sent.push("Host", client.baseUrl.replace(/^https?:\/\//, ""));
+  if (body !== undefined) sent.push("Content-Length", String(body.length));
+  else if (method === "POST" || method === "PUT") sent.push("Content-Length", "0");
+  sent.push(PEER.shard, String(shard), PEER.baseUrl, client.baseUrl);
+  if (client.address !== "") sent.push(PEER.address, client.address);
+  if (client.certificate !== undefined) {
+    sent.push(PEER.certificate, encodeURIComponent(JSON.stringify(client.certificate)));
+  }
+  return sent;
+}
+
+async function receive(incoming: IncomingMessage, method: string): Promise<PeerOutcome> {
+  const moved = incoming.headers[PEER.moved];
+  if (moved !== undefined) {
+    incoming.resume();
+    return { kind: moved === "lost" ? "lost" : "moved" };
+  }
+  const { statusCode: status = 500 } = incoming;
+  const isEmpty = method === "HEAD" || status === 204 || status === 304;
+  const announced = incoming.headers["content-length"];
+  const bytes = isEmpty ? 0 : Number(announced ?? Infinity);
+  if (bytes > WHOLE_BYTES_MAX) {
+    const headers = headersOf(incoming, announced !== undefined);
+    return { kind: "answered", answer: live(incoming, status, headers, announced !== undefined) };
+  }
+  const pieces: Buffer[] = [];
+  for await (const piece of incoming) pieces.push(piece as Buffer);
+  const headers = headersOf(incoming, method === "HEAD");
+  return { kind: "answered", answer: { status, headers, body: pieces } };
+}
+
+function headersOf({ rawHeaders }: IncomingMessage, keepsLength: boolean): AnswerHeaders {
+  const headers: Record<string, string> = {};
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const [name = "", value = ""] = rawHeaders.slice(at, at + 2);
+    const lower = name.toLowerCase();
+    if (!OF_CONNECTION.has(lower) || (keepsLength && lower === "content-length")) {
+      headers[name] = value;
+    }
+  }
+  return headers;
+}
+
+/** Goes on as it comes, no faster than the client takes it. */
+function live(
+  incoming: IncomingMessage,
+  status: number,
+  headers: AnswerHeaders,
+  hasLength: boolean,
+): LiveAnswer {
+  const pass = (sink: LiveSink): void => {
+    let isOver = false;
+    const end = (): void => {
+      if (isOver) return;
+      isOver = true;
+      // Events that were cut are not complete, and are not read. A body that was announced longer must not look whole.
+      if (hasLength && !incoming.complete) sink.cut();
+      else sink.end();
+    };
+    sink.onClose(() => {
+      isOver = true;
+      incoming.destroy();
+    });
+    incoming.on("data", (piece: Buffer) => {
+      sink.write(piece);
+      if (sink.queuedBytes <= QUEUED_BYTES_MAX) return;
+      incoming.pause();
+      sink.onDrain(() => {
+        incoming.resume();
+      });
+    });
+    incoming.on("end", end);
+    incoming.on("error", end);
+    incoming.on("close", end);
+  };
+  return { status, headers, live: pass };
+}

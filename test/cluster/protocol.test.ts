@@ -1,0 +1,58 @@
+// PROTOCOL.md on a cluster: 16 shards on one node, and three nodes where every request goes to a random one.
+import { afterAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { startPostgres, whyNoPostgres } from "../databases/postgres.ts";
+import { runPublishedSuiteOn } from "../protocol/published-suite.ts";
+import { type AnyNode, sendToAnyNode } from "./any-node.ts";
+import { testCluster, until } from "./kit.ts";
+
+vi.setConfig({ maxConcurrency: 16, hookTimeout: 60_000 });
+
+const reason = whyNoPostgres();
+
+if (reason !== undefined) {
+  console.log(`clusters are not tested: ${reason}`);
+  test("there is no PostgreSQL here", () => undefined);
+} else {
+  const database = await startPostgres();
+  afterAll(() => database.stop());
+  describe("one node with 16 shards", () => runOn(["solo"]));
+  describe("three nodes with 16 shards", () => runOn(["n1", "n2", "n3"]));
+
+  function runOn(names: readonly string[]): void {
+    const cluster = testCluster(database, {
+      leaseMs: 5000,
+      databaseOptions: { segmentBytes: 1 << 18, snapshotBytes: 1 << 18 },
+    });
+    let any: AnyNode | undefined;
+    beforeEach(({ task }) => any?.begin(`${task.suite?.name ?? ""} ${task.name}`));
+    runPublishedSuiteOn(`${names.length} nodes`, async (longPollMs) => {
+      const publicUrl = "http://cluster.test";
+      for (const name of names) await cluster.start(name, { longPollMs, publicUrl });
+      await until("every node owns shards", () => everyNodeOwns(cluster.nodes));
+      any = sendToAnyNode(
+        publicUrl,
+        cluster.nodes.map(({ url }) => url),
+      );
+      return {
+        url: publicUrl,
+        async stop() {
+          const { requests } = any ?? { requests: new Map() };
+          any?.restore();
+          expect(requests.size).toBe(names.length);
+          await cluster.stop();
+        },
+      };
+    });
+  }
+}
+
+async function everyNodeOwns(nodes: readonly { readonly url: string }[]): Promise<boolean> {
+  let all = 0;
+  for (const { url } of nodes) {
+    const answer = await fetch(`${url}/healthz`);
+    const { shards } = (await answer.json()) as { shards: { owned: number } };
+    if (shards.owned === 0) return false;
+    all += shards.owned;
+  }
+  return all === 16;
+}
