@@ -95,7 +95,11 @@ const context: Context = {
   version,
   // Loaded only by `serve`: every other command starts faster without the server.
   startServer: async (options, listeners) =>
-    (await import("./streams/runtimes/node-serve.ts")).serve({ ...options, ...listeners }),
+    (await import("./streams/runtimes/node-serve.ts")).serveAny({
+      ...options,
+      ...listeners,
+      version: await version(),
+    }),
 };
 
 // Every write was awaited, so nothing is lost; and an open pipe on stdin must not keep us here.

@@ -2,6 +2,7 @@
 
 import { nearest, quote } from "./arguments.ts";
 import { appendCommand } from "./append.ts";
+import { clusterCommand } from "./cluster.ts";
 import type { Command, Invocation } from "./command.ts";
 import { configCommand } from "./config.ts";
 import type { Context } from "./context.ts";
@@ -52,6 +53,7 @@ const versionCommand: Command = {
 
 export const COMMANDS: readonly Command[] = [
   serveCommand,
+  clusterCommand,
   configCommand,
   tokensCommand,
   createCommand,

@@ -76,6 +76,7 @@ async function resolveServe(
   const settings = resolveTable(SERVE_TABLE, invocation, context.env, file, problems);
   const given = new Map(settings.map((setting) => [setting.member, setting]));
   checkPlace(given, problems);
+  checkCluster(given, problems);
   checkTls(given, problems);
   checkJwt(given, problems);
   if (context.env[SERVER_TOKEN_VARIABLE] === "") problems.push(EMPTY_TOKEN);
@@ -184,6 +185,22 @@ function checkPlace(given: ReadonlyMap<string, Setting>, problems: string[]): vo
   for (const other of [dir, memory]) {
     const isGiven = other !== undefined && other.from !== "default" && other.value !== false;
     if (isGiven) problems.push(`${other.name} and ${store.name} exclude each other`);
+  }
+}
+
+/** A node of a cluster has a database, a name, and the secret of the others. */
+function checkCluster(given: ReadonlyMap<string, Setting>, problems: string[]): void {
+  const peers = given.get("peers");
+  const needs = ["store", "node", "peerKeyFile"].map((member) => given.get(member));
+  if (peers?.value !== undefined) {
+    for (const need of needs) {
+      if (need?.value === undefined)
+        problems.push(`${peers.name} needs --${need?.row.flag ?? ""} as well`);
+    }
+    return;
+  }
+  for (const other of ["peerKeyFile", "advertise"].map((member) => given.get(member))) {
+    if (other?.value !== undefined) problems.push(`${other.name} needs --peers as well`);
   }
 }
 

@@ -36,6 +36,12 @@ export interface ServeOptions {
   readonly replication: "standby" | "storage";
   /** The name of this server in the database. Undefined: random. */
   readonly node?: string;
+  /** `host:port` for the other nodes of a cluster. Undefined: one server owns all streams. */
+  readonly peers?: string;
+  /** The file with the secret that the nodes share. */
+  readonly peerKeyFile?: string;
+  /** Where clients and other nodes reach this one. Undefined: the address that it listens on. */
+  readonly advertise?: string;
   readonly durability: "replicated" | "fsync" | "os";
   /** The file of API keys. Undefined: `tokens.json` in the directory, if there is one. */
   readonly tokensFile?: string;

@@ -143,7 +143,8 @@ export const serveCommand: Command = {
     "all rights, for a container that has no file: at least 32 characters. It is no flag, because other users see flags.",
     "Without any credential the server lets every client in, says so, and listens on this machine only. --require-auth refuses to",
     "start then: set it where a missing file of keys would be a mistake.",
-    "With --store the streams are in PostgreSQL, and one server at a time owns them: see the guide to more than one machine.",
+    "With --store the streams are in PostgreSQL, and one server at a time owns them. With --peers several servers share them, each",
+    "owns a part and takes all requests: see the guide to more than one machine.",
     "",
     "With --jwt-jwks it also takes tokens (JWT) of an identity provider, with --signing-keys-file signed URLs. With any of these every",
     "request needs one of them.",
@@ -158,6 +159,10 @@ export const serveCommand: Command = {
     [
       "in PostgreSQL, as the second server",
       "hapax serve --store postgres://hapax@db-a,db-b/hapax --takeover wait",
+    ],
+    [
+      "a node of a cluster",
+      "hapax serve --store postgres://hapax@db/hapax --node n1 --advertise http://n1:4437 --peers 0.0.0.0:4438 --peer-key-file key",
     ],
     ["the same by the environment", "HAPAX_PORT=8080 hapax serve"],
     ["HTTPS", "hapax serve --tls-cert cert.pem --tls-key key.pem"],

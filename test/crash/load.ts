@@ -274,7 +274,7 @@ export async function readAll(url: string, path: string): Promise<readonly Store
 export function compare(
   path: string,
   stored: readonly Stored[],
-  producers: readonly Producer[],
+  producers: readonly Pick<Producer, "id" | "acked" | "offsets" | "expected">[],
 ): readonly string[] {
   const problems: string[] = [];
   const byId = new Map(producers.map((producer) => [producer.id, { producer, next: 0 }]));

@@ -16,8 +16,8 @@ import type { Exchange, LiveAnswer, ServerAnswer } from "../server/exchange.ts";
 import type { KeptExchange } from "./kept-exchange.ts";
 import type { PeerOutcome, Peers } from "./peers.ts";
 
-/** How long a request waits for an owner, and how often it asks for news meanwhile. */
-const WAIT_MS = 2000;
+/** How long a request waits for an owner, and how often it asks for news meanwhile. A next owner replays the journal of the shard. */
+const WAIT_MS = 5000;
 const LOOK_MS = 100;
 
 export interface ForwardingParts {

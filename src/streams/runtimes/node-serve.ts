@@ -2,6 +2,7 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { type FileStoreOptions, openFileStore } from "../stores/file.ts";
+import type { Authorize } from "../access/identity.ts";
 import type { AuditEntry, Log } from "../log.ts";
 import { auditLogEntry, faultEntry, noteEntry } from "../server/log-entries.ts";
 import type { Store } from "../store.ts";
@@ -16,13 +17,37 @@ export interface ServeStoreOptions
   readonly takeover?: "refuse" | "wait";
   readonly replication?: "standby" | "storage";
   readonly node?: string;
+  /** `host:port` for the other nodes of a cluster. */
+  readonly peers?: string;
+  readonly peerKeyFile?: string;
+  readonly advertise?: string;
+  readonly version?: string;
   readonly log: Log;
 }
 
 /** How often a recovery reports its progress, in milliseconds. */
 const PROGRESS_MS = 1000;
 
-export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
+/** A server, or a node of a cluster. */
+type Served = Pick<NodeServer, "url" | "durability" | "reload" | "stop">;
+
+/** Starts what the options ask for. */
+export function serveAny(options: ServeStoreOptions): Promise<Served> {
+  const { peers } = options;
+  if (peers === undefined) return serve(options);
+  return serveWith(options, (guarded) => startNode(guarded, peers));
+}
+
+export function serve(options: ServeStoreOptions): Promise<NodeServer> {
+  return serveWith(options, async (guarded, onNote) =>
+    startNodeServer({ ...guarded, store: await openStore(options, onNote) }),
+  );
+}
+
+async function serveWith<Server extends Served>(
+  options: ServeStoreOptions,
+  start: (guarded: ServeStoreOptions & { authorize?: Authorize }, onNote: Note) => Promise<Server>,
+): Promise<Server> {
   const { log } = options;
   const onNote = (note: string, level?: "warn"): void => log(noteEntry(note, Date.now(), level));
   const { onFault = (error: unknown) => log(faultEntry(error, Date.now())) } = options;
@@ -35,8 +60,7 @@ export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
   const { authorize } = access;
   const guarded = { ...options, ...(authorize === undefined ? {} : { authorize }) };
   try {
-    const store = await openStore(options, onNote);
-    const server = await startNodeServer({ ...guarded, store });
+    const server = await start(guarded, onNote);
     if (access.warning !== undefined) onNote(access.warning, "warn");
     const stop = async (): Promise<void> => {
       access.close();
@@ -47,6 +71,22 @@ export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
     access.close();
     throw error;
   }
+}
+
+// Loaded only for a cluster.
+async function startNode(options: ServeStoreOptions, peers: string): Promise<Served> {
+  const { store: database = "", node = "", peerKeyFile = "", replication = "standby" } = options;
+  const { readSecretFile } = await import("./node-secret-file.ts");
+  const { startClusterNode } = await import("./node-cluster.ts");
+  const { durability } = options;
+  return startClusterNode({
+    ...options,
+    database,
+    node,
+    peers,
+    peerKey: await readSecretFile(peerKeyFile),
+    databaseOptions: { durability, replication },
+  });
 }
 
 type Note = (note: string, level?: "warn") => void;
