@@ -54,7 +54,7 @@ export function openStage(
   return stage;
 }
 
-function exchangeOf(
+export function exchangeOf(
   method: string,
   target: string,
   headers: Headers = {},

@@ -1,0 +1,230 @@
+import { describe, expect, test } from "vitest";
+import { createVirtualClock } from "../../testing/virtual-clock.ts";
+import { exchangeOf } from "../../../test/kits/server-stage.ts";
+import type { Cluster, Owner, ShardHost } from "../cluster.ts";
+import { type ShardId, shardOf } from "../core/placement.ts";
+import type { ServerAnswer } from "../server/exchange.ts";
+import { openMemoryStore } from "../stores/memory.ts";
+import { createClusterServer } from "./cluster-server.ts";
+import { bodyOf } from "./gather.ts";
+import type { PeerOutcome, PeerRequest } from "./peers.ts";
+import { soleOwner } from "./sole-owner.ts";
+
+const TEXT = { "content-type": "text/plain" };
+const OTHER: Owner = { node: "n2", url: "http://n2", peer: "n2:1", isSelf: false };
+const text = (answer: ServerAnswer): string => new TextDecoder().decode(bodyOf(answer));
+
+/** A node that owns shards 0 and 1 of four, in a cluster whose rows a test writes. */
+function openNode(shards = 4) {
+  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
+  const owners = new Map<number, Owner | undefined>();
+  const outcomes: PeerOutcome[] = [];
+  const sent: { readonly peer: string; readonly request: PeerRequest }[] = [];
+  let host: ShardHost | undefined;
+  let isValid = true;
+  const base = soleOwner(openMemoryStore(), "n1");
+  const cluster: Cluster = {
+    ...base,
+    shards,
+    get isValid() {
+      return isValid;
+    },
+    join(taken) {
+      host = taken;
+      for (const shard of [0, 1]) {
+        owners.set(shard, { node: "n1", url: "http://n1", peer: "n1:1", isSelf: true });
+        host.take(shard as ShardId, openMemoryStore());
+      }
+      return Promise.resolve();
+    },
+    ownerOf: (shard) => owners.get(shard),
+    look: () => queueMicrotask(() => clock.advance(100)),
+  };
+  const server = createClusterServer({
+    cluster,
+    peers: {
+      send(peer, request) {
+        sent.push({ peer, request });
+        return Promise.resolve(outcomes.shift() ?? { kind: "unsent" });
+      },
+      nudge: () => undefined,
+    },
+    emptyStore: openMemoryStore({ bytesMax: 0 }),
+    clock,
+    random: { unit: () => 0.5, id: () => "id" },
+    courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "none here" }) },
+    address: "127.0.0.1",
+    publicUrl: () => "http://test",
+    onFault: () => undefined,
+  });
+  return {
+    server,
+    owners,
+    outcomes,
+    sent,
+    invalidate: () => (isValid = false),
+    ask: (...request: Parameters<typeof exchangeOf>) => server.handle(exchangeOf(...request)),
+  };
+}
+
+/** A stream whose shard is this one. */
+function streamOn(shard: number, shards = 4): string {
+  for (let at = 0; ; at += 1) if (shardOf(`s${at}`, shards) === shard) return `/v1/stream/s${at}`;
+}
+
+const answered = (status: number): PeerOutcome => {
+  return { kind: "answered", answer: { status, headers: { "Hapax-Owner": "http://n2" } } };
+};
+
+describe("a node of a cluster", () => {
+  test("PROTOCOL.md §23.2: answers for its own shards, with the address of the owner", async () => {
+    const { server, ask, sent } = openNode();
+    await server.join();
+    const path = streamOn(1);
+    expect((await ask("PUT", path, TEXT, "a")).status).toBe(201);
+    const append = await ask("POST", path, TEXT, "b");
+    expect(append.headers["Hapax-Owner"]).toBe("http://n1");
+    expect(text(await ask("GET", path))).toBe("ab");
+    expect(sent).toEqual([]);
+    await server.close();
+  });
+
+  test("PROTOCOL.md §23.2: a request for another shard goes to its owner with its head, and no further", async () => {
+    const { server, ask, owners, outcomes, sent } = openNode();
+    await server.join();
+    owners.set(2, OTHER);
+    outcomes.push(answered(204));
+    const answer = await ask("POST", `${streamOn(2)}?x=1`, TEXT, "b");
+    expect([answer.status, answer.headers["Hapax-Owner"]]).toEqual([204, "http://n2"]);
+    expect(sent.map(({ peer, request }) => [peer, request.shard, request.target])).toEqual([
+      ["n2:1", 2, `${streamOn(2)}?x=1`],
+    ]);
+    // What came from another node is never sent on.
+    const moved = await server.handlePeer(2 as ShardId, exchangeOf("GET", streamOn(2)));
+    expect([moved, sent.length]).toEqual(["moved", 1]);
+    await server.close();
+  });
+
+  test.each([
+    ["without an identity", {}, 1, 503],
+    ["with a key", { "idempotency-key": '"k"' }, 2, 204],
+    ["with a number", { "producer-id": "p", "producer-epoch": "0", "producer-seq": "0" }, 2, 204],
+  ])("FW1 G92 an append %s whose owner was lost", async (_how, identity, times, status) => {
+    const { server, ask, owners, outcomes, sent } = openNode();
+    await server.join();
+    owners.set(2, OTHER);
+    outcomes.push({ kind: "lost" }, answered(204));
+    const answer = await ask("POST", streamOn(2), { ...TEXT, ...identity }, "b");
+    expect([sent.length, answer.status]).toEqual([times, status]);
+    if (status === 503) expect(text(answer)).toContain("shard_moved");
+    await server.close();
+  });
+
+  test("FW1 FW3 what nobody has done waits for the next owner, and not without end", async () => {
+    const { server, ask, owners, outcomes, sent } = openNode();
+    await server.join();
+    owners.set(2, OTHER);
+    outcomes.push({ kind: "moved" }, { kind: "unsent" }, answered(204));
+    expect((await ask("POST", streamOn(2), TEXT, "b")).status).toBe(204);
+    expect(sent).toHaveLength(3);
+    owners.set(2, undefined);
+    const answer = await ask("POST", streamOn(2), TEXT, "b");
+    expect([answer.status, answer.headers["Retry-After"]]).toEqual([503, "1"]);
+    expect(text(answer)).toContain("owner_unknown");
+    expect(sent).toHaveLength(3);
+    await server.close();
+  });
+
+  test("CL1 G93 a node whose lease is over answers for nothing that it owned", async () => {
+    const { server, ask, invalidate } = openNode();
+    await server.join();
+    await ask("PUT", streamOn(1), TEXT, "a");
+    invalidate();
+    const answer = await ask("GET", streamOn(1));
+    expect([answer.status, text(answer).includes("owner_unknown")]).toEqual([503, true]);
+    await server.close();
+  });
+
+  test("CL2 a shard that is given up takes no new request, and closes its store", async () => {
+    const store = openMemoryStore();
+    const { server, ask } = openNode();
+    await server.join();
+    const host = server as unknown as ShardHost;
+    host.take(1 as ShardId, store);
+    expect((await ask("PUT", streamOn(1), TEXT, "a")).status).toBe(201);
+    await host.giveUp(1 as ShardId);
+    await expect(store.commit([])).rejects.toThrow(/closed/);
+    expect((await ask("GET", streamOn(1))).status).toBe(503);
+    await server.close();
+  });
+});
+
+describe("PROTOCOL.md §23.3: calls about several streams", () => {
+  const json = { "content-type": "application/json" };
+  const transaction = (...streams: readonly string[]): string => {
+    const one = (stream: string) => ({
+      op: "append",
+      stream,
+      contentType: "text/plain",
+      text: "x",
+    });
+    return JSON.stringify({ operations: streams.map(one) });
+  };
+
+  test.each([
+    ["a fork", "PUT", "/v1/stream/a/1", { ...TEXT, "stream-forked-from": "/v1/stream/b/1" }, ""],
+    ["a group", "PUT", "/_hapax/groups/g", json, '{"streams":["/v1/stream/a","/v1/stream/b"]}'],
+    ["a group of all", "PUT", "/_hapax/groups/g", json, '{"pattern":"/v1/stream/*"}'],
+    [
+      "a subscription",
+      "PUT",
+      "/v1/stream/__ds/subscriptions/s",
+      json,
+      '{"type":"pull-wake","pattern":"a/*","wake_stream":"w"}',
+    ],
+  ])(
+    "%s over placements is refused by name, and nothing is done",
+    async (_what, method, path, headers, body) => {
+      const { server, ask, sent } = openNode();
+      await server.join();
+      const answer = await ask(method, path, headers, body);
+      expect([answer.status, sent.length]).toEqual([400, 0]);
+      expect(text(answer)).toContain("placement_mixed");
+      await server.close();
+    },
+  );
+
+  test("a transaction over placements is refused by name; within one it goes to its shard", async () => {
+    const { server, ask, sent } = openNode();
+    await server.join();
+    const headers = { ...json, "idempotency-key": '"t"' };
+    const mixed = await ask(
+      "POST",
+      "/_hapax/transactions",
+      headers,
+      transaction("/v1/stream/a", "/v1/stream/b"),
+    );
+    expect([mixed.status, text(mixed).includes("placement_mixed")]).toEqual([400, true]);
+    const path = streamOn(1);
+    await ask("PUT", `${path}/1`, TEXT, "");
+    await ask("PUT", `${path}/2`, TEXT, "");
+    const good = await ask(
+      "POST",
+      "/_hapax/transactions",
+      headers,
+      transaction(`${path}/1`, `${path}/2`),
+    );
+    expect([good.status, text(good)]).toEqual([200, expect.stringContaining(`${path}/2`)]);
+    expect(sent).toEqual([]);
+    await server.close();
+  });
+
+  test("a cluster of one shard mixes what it likes", async () => {
+    const { server, ask } = openNode(1);
+    await server.join();
+    await ask("PUT", "/v1/stream/b/1", TEXT, "x");
+    const fork = { ...TEXT, "stream-forked-from": "/v1/stream/b/1" };
+    expect((await ask("PUT", "/v1/stream/a/1", fork)).status).toBe(201);
+    await server.close();
+  });
+});
