@@ -33,6 +33,7 @@ import { configurationFaults } from "./configuration.ts";
 import { connectionFaults } from "./connections.ts";
 import { fetchFaults } from "./fetch.ts";
 import { objectFaults } from "./objects.ts";
+import { clusterFaults } from "./cluster.ts";
 import { postgresFaults } from "./postgres.ts";
 import { frameworkFaults } from "./frameworks.ts";
 import { idempotencyFaults } from "./idempotency.ts";
@@ -100,6 +101,7 @@ export const faults: readonly Fault[] = [
   ...fetchFaults,
   ...objectFaults,
   ...postgresFaults,
+  ...clusterFaults,
   ...limitFaults,
   ...compressionFaults,
   ...clockFaults,
