@@ -59,7 +59,7 @@ export const STORE_ERRORS = {
     status: 400,
     retry: "never",
     title: "The call is about streams of several placements",
-    help: "Give the streams names with the same first segment, or the same {tag} in it; PROTOCOL.md §23.1.",
+    help: "Give the streams names with the same first segment, or the same {tag} in it; PROTOCOL.md §24.1.",
   },
   engine_went_back: {
     status: 503,

@@ -1,4 +1,4 @@
-/** What is on the wire of a cluster alone. PROTOCOL.md §23. */
+/** What is on the wire of a cluster alone. PROTOCOL.md §24. */
 
 /** In answers: where the owner of the stream is reached directly. */
 export const OWNER_HEADER = "Hapax-Owner";

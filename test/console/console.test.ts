@@ -65,14 +65,14 @@ async function filled() {
 }
 
 describe("who may see the console", () => {
-  test("G93 without authorize there is no console", () => {
+  test("G96 without authorize there is no console", () => {
     for (const options of [undefined, {}, { authorize: true }, { authorize: undefined }])
       expect(() => createConsole(memoryLedger(), options as never)).toThrow(
         expect.objectContaining({ code: "invalid_options" }),
       );
   });
 
-  test("G93 what authorize refuses, throws or does not know sees nothing: not the page, no file, no figure", async () => {
+  test("G96 what authorize refuses, throws or does not know sees nothing: not the page, no file, no figure", async () => {
     const ledger = await filled();
     const refusals: readonly (() => unknown)[] = [
       () => undefined,
@@ -105,7 +105,7 @@ describe("who may see the console", () => {
     ]);
   });
 
-  test("G93 a visitor without more looks: every act and every value is refused", async () => {
+  test("G96 a visitor without more looks: every act and every value is refused", async () => {
     const ledger = await filled();
     const bob = { by: "bob" };
     const retry = { act: "saga.retry", ...STUCK };
@@ -123,7 +123,7 @@ describe("who may see the console", () => {
 });
 
 describe("acts come from the page alone", () => {
-  test("G93 an act without the header, without JSON, or from another site is refused", async () => {
+  test("G96 an act without the header, without JSON, or from another site is refused", async () => {
     const ledger = await filled();
     const body = { act: "saga.retry", ...STUCK };
     const { "hapax-console": _, ...noHeader } = OWN;
@@ -227,7 +227,7 @@ describe("acts come from the page alone", () => {
 });
 
 describe("what is shown", () => {
-  test("G93 no answer has a value, an input or a payload unless it is asked for", async () => {
+  test("G96 no answer has a value, an input or a payload unless it is asked for", async () => {
     const ledger = await filled();
     const paths = [
       "overview",
@@ -350,7 +350,7 @@ describe("100,000 entries", () => {
     connection.close();
   });
 
-  test("G93 no request reads more than a page, or holds the loop", async () => {
+  test("G96 no request reads more than a page, or holds the loop", async () => {
     for (const path of [
       "overview",
       "entries?kind=once",

@@ -136,7 +136,7 @@ test("the console works by keys, in dark, on a narrow screen", async () => {
   await leave(seen);
 });
 
-test("G93 values are on the page only after they were asked for, by one who may see them", async () => {
+test("G96 values are on the page only after they were asked for, by one who may see them", async () => {
   const seen = await look();
   const { page } = seen;
   const shown = async (): Promise<boolean> => (await page.content()).includes(SECRET);
@@ -163,7 +163,7 @@ test("G93 values are on the page only after they were asked for, by one who may 
   await leave(seen);
 });
 
-test("G93 a stuck saga is retried and skipped on the page; one who may not is refused", async () => {
+test("G96 a stuck saga is retried and skipped on the page; one who may not is refused", async () => {
   const seen = await look();
   const { page } = seen;
   await seen.open(`#/saga/${nameOf("order", "shop", "order 1")}`);
@@ -219,7 +219,7 @@ test("dead events are narrowed by a key, replayed and discarded", async () => {
   await leave(seen);
 });
 
-test("G93 keys, scopes, results and texts of errors are text, and nothing in them runs", async () => {
+test("G96 keys, scopes, results and texts of errors are text, and nothing in them runs", async () => {
   const seen = await look();
   const { page } = seen;
   for (const [hash, text] of [

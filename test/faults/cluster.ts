@@ -41,7 +41,7 @@ export const clusterFaults: readonly Fault[] = [
     replace: "seen.life !== owner.life || seen.isDraining;",
     caughtBy: {
       file: "src/streams/core/assignment.test.ts",
-      test: "PROTOCOL.md §23.4: who owns which shard > AS3 AS4 no two nodes that see the same take a shard, and none takes from a living owner",
+      test: "PROTOCOL.md §24.4: who owns which shard > AS3 AS4 no two nodes that see the same take a shard, and none takes from a living owner",
     },
   },
 ];

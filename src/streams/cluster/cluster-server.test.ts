@@ -77,7 +77,7 @@ const answered = (status: number): PeerOutcome => {
 };
 
 describe("a node of a cluster", () => {
-  test("PROTOCOL.md §23.2: answers for its own shards, with the address of the owner", async () => {
+  test("PROTOCOL.md §24.2: answers for its own shards, with the address of the owner", async () => {
     const { server, ask, sent } = openNode();
     await server.join();
     const path = streamOn(1);
@@ -89,7 +89,7 @@ describe("a node of a cluster", () => {
     await server.close();
   });
 
-  test("PROTOCOL.md §23.2: a request for another shard goes to its owner with its head, and no further", async () => {
+  test("PROTOCOL.md §24.2: a request for another shard goes to its owner with its head, and no further", async () => {
     const { server, ask, owners, outcomes, sent } = openNode();
     await server.join();
     owners.set(2, OTHER);
@@ -159,7 +159,7 @@ describe("a node of a cluster", () => {
   });
 });
 
-describe("PROTOCOL.md §23.3: calls about several streams", () => {
+describe("PROTOCOL.md §24.3: calls about several streams", () => {
   const json = { "content-type": "application/json" };
   const transaction = (...streams: readonly string[]): string => {
     const one = (stream: string) => ({

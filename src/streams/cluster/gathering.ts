@@ -77,7 +77,7 @@ export class Gathering {
     return Array.from({ length: this.#parts.cluster.shards }, (_, at) => at as ShardId);
   }
 
-  /** PROTOCOL.md §23.5. Everybody may ask. */
+  /** PROTOCOL.md §24.5. Everybody may ask. */
   #health(): ServerAnswer {
     const { cluster, owned } = this.#parts;
     const { isDraining, orphans } = cluster.state();

@@ -1,5 +1,5 @@
 /**
- * Finds the placement of calls that name more than one stream, or a group or a subscription. PROTOCOL.md §23.3.
+ * Finds the placement of calls that name more than one stream, or a group or a subscription. PROTOCOL.md §24.3.
  *
  *   - everything that a call names is of one placement, or the call is refused before anything is done;
  *   - a group or a subscription belongs to the placement of what it follows. Its name stays there, also when it is deleted.
@@ -120,6 +120,7 @@ export class Placing {
         return placement;
       }
       case "commit":
+      case "done":
       case "expect_lease":
         return placementOf(operation.lease.stream);
       case "ack":

@@ -1,4 +1,4 @@
-/** Which shards a request is for, as far as its head says. PROTOCOL.md §23.2. */
+/** Which shards a request is for, as far as its head says. PROTOCOL.md §24.2. */
 
 import { parseGroupId } from "../../protocol/group.ts";
 import { SENT } from "../../protocol/headers.ts";
@@ -52,7 +52,9 @@ const LISTS: ReadonlyMap<string, Listed> = new Map([
   [`${OWN_PREFIX}subscriptions`, { member: "subscriptions", key: "subscription" }],
 ]);
 /** Routes about the stream in their query. */
-const OF_STREAMS = new Set(["stream", "keys", "producers"].map((name) => `${OWN_PREFIX}${name}`));
+const OF_STREAMS = new Set(
+  ["stream", "keys", "producers", "trim", "retention"].map((name) => `${OWN_PREFIX}${name}`),
+);
 const TRANSACTIONS = `${OWN_PREFIX}transactions`;
 const GROUPS = `${OWN_PREFIX}groups/`;
 const JWKS = `${SUBSCRIPTIONS_PREFIX}jwks.json`;

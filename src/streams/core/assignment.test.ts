@@ -11,7 +11,7 @@ const seen = (shard: ShardId, more: Partial<SeenShard> = {}): SeenShard => {
   return { shard, epoch: 1, owner: undefined, pinned: undefined, ...more };
 };
 
-describe("PROTOCOL.md §23.4: who owns which shard", () => {
+describe("PROTOCOL.md §24.4: who owns which shard", () => {
   test("AS1 a node that comes or goes moves only its own shards", () => {
     const names = fc.uniqueArray(fc.string({ minLength: 1, maxLength: 8 }), {
       minLength: 2,

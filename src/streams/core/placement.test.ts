@@ -6,7 +6,7 @@ import { Glob } from "../../base/glob.ts";
 
 const name = (text: string): StreamName => text as StreamName;
 
-describe("PROTOCOL.md §23.1: placements", () => {
+describe("PROTOCOL.md §24.1: placements", () => {
   test.each([
     ["/v1/stream/orders", "orders"],
     ["/v1/stream/acme/orders", "acme"],

@@ -1,6 +1,6 @@
 /**
  * Where a stream belongs. A placement is a text that follows from the name of a stream alone; all streams of one placement are in
- * one shard. PROTOCOL.md §23.1.
+ * one shard. PROTOCOL.md §24.1.
  *
  *   - PL1 only the first segment counts: that below `/v1/stream/`, or that of a name elsewhere. So a namespace, and a pattern
  *     that begins with a whole segment, are of one placement;

@@ -69,18 +69,13 @@ export function withDonePages(
   // What is done is in no other state.
   if (filter.state !== undefined) return rows;
   const { text, values } = pageStatement(OF_DAY, filter);
-  const ofDays = session
-    .prepare("SELECT day FROM hapax_days")
-    .all()
-    .flatMap(
-      (row) =>
-        session
-          .prepare(text)
-          .all((row as Row)["day"] as SqliteValue, ...values.map(sqliteValue)) as readonly Row[],
-    );
-  return ofDays.length === 0
-    ? rows
-    : [...rows, ...ofDays].toSorted(byPlace).slice(0, filter.max + 1);
+  const read = (sql: string, given: readonly SqliteValue[]): readonly Row[] =>
+    session.prepare(sql).all(...given) as readonly Row[];
+  const ofDays = read("SELECT day FROM hapax_days", []).flatMap(({ day }) =>
+    read(text, [day as SqliteValue, ...values.map(sqliteValue)]),
+  );
+  if (ofDays.length === 0) return rows;
+  return [...rows, ...ofDays].toSorted(byPlace).slice(0, filter.max + 1);
 }
 
 /** Returns whether hapax_done has an entry at the place. */

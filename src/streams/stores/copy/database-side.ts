@@ -184,7 +184,9 @@ export async function openDatabaseTarget(
   let found = await unfinishedIn(session, schema);
   if (found === undefined) {
     const secret = source.secret ?? systemRandom.id() + systemRandom.id();
-    await session.run(tablesOf(schema, { id: storeId, secret, format: UNFINISHED_FORMAT, shards: 1 }));
+    await session.run(
+      tablesOf(schema, { id: storeId, secret, format: UNFINISHED_FORMAT, shards: 1 }),
+    );
     found = await unfinishedIn(session, schema);
   }
   if (found !== storeId) {

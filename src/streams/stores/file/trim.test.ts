@@ -6,7 +6,7 @@ import type { Change } from "../../core/change.ts";
 import type { Offset, StreamId, TimeMs } from "../../core/types.ts";
 import { applyChange, createWorld } from "../../core/world.ts";
 import { ExtentIndex } from "../journal/extents.ts";
-import { IndexCheck } from "./index-check.ts";
+import { IndexCheck } from "../journal/index-check.ts";
 import { createSeededRandom } from "../../../testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import {
