@@ -7,6 +7,7 @@ import type { Offset, StreamId, TimeMs } from "../../core/types.ts";
 import { applyChange, createWorld } from "../../core/world.ts";
 import { ExtentIndex } from "../journal/extents.ts";
 import { IndexCheck } from "../journal/index-check.ts";
+import { LastFile } from "./last-file.ts";
 import { createSeededRandom } from "../../../testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import {
@@ -317,7 +318,11 @@ test("G110 an index that begins later than its stream is a problem", async () =>
   index.trim(1 as StreamId, PART as Offset);
   const problems = async (): Promise<string[]> => {
     const found: string[] = [];
-    for await (const { what } of new IndexCheck(world, index).finish(diskOf(new Map()))) {
+    for await (const { what } of new IndexCheck(
+      world,
+      index,
+      new LastFile(diskOf(new Map())),
+    ).finish()) {
       found.push(what);
     }
     return found.filter((what) => what.includes("it has offsets"));
