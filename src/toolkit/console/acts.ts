@@ -6,14 +6,14 @@ import { createDeadLetters } from "../outbox/dead-letters.ts";
 import { createSagas } from "../saga/sagas.ts";
 import type { ConsoleAct, ConsoleDeed } from "./contract.ts";
 import { LETTERS_MAX } from "./limits.ts";
-import { type Body, invalid } from "./query.ts";
+import { type ActBody, invalidAsk } from "./query.ts";
 
 /** Does the act, and returns what was done. Throws as the primitives do. */
 export async function doAct<Tx>(
   ledger: Ledger<Tx>,
   act: ConsoleAct,
   by: string,
-  body: Body,
+  body: ActBody,
 ): Promise<ConsoleDeed & { readonly count: number }> {
   switch (act) {
     case "letters.replay":
@@ -31,7 +31,7 @@ async function changeSaga<Tx>(
   ledger: Ledger<Tx>,
   act: Extract<ConsoleAct, `saga.${string}`>,
   by: string,
-  body: Body,
+  body: ActBody,
 ): Promise<ConsoleDeed & { readonly count: number }> {
   // Acts need no definition.
   const sagas = createSagas(ledger, [], { meter: noMeter });
@@ -54,7 +54,7 @@ function parsedJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw invalid("the result must be JSON");
+    throw invalidAsk("the result must be JSON");
   }
 }
 
@@ -62,11 +62,11 @@ async function changeLetters<Tx>(
   ledger: Ledger<Tx>,
   act: "letters.replay" | "letters.discard",
   by: string,
-  body: Body,
+  body: ActBody,
 ): Promise<ConsoleDeed & { readonly count: number }> {
   const relay = body.need("relay");
   const ids = body.list("ids", LETTERS_MAX);
-  if (ids === undefined) throw invalid("ids is missing");
+  if (ids === undefined) throw invalidAsk("ids is missing");
   const letters = createDeadLetters(ledger, { relay });
   const count = await (act === "letters.replay" ? letters.replay(ids) : letters.discard(ids));
   return { by, act, target: `relay=${relay} ids=${ids.join(",")}`, count };

@@ -22,7 +22,7 @@ import {
 } from "./guard.ts";
 import { COUNTED_MAX } from "./limits.ts";
 import { answerError, answerFile, answerJson, answerPage, answerSlash } from "./page.ts";
-import { invalid, Query, readBody } from "./query.ts";
+import { invalidAsk, ConsoleQuery, readAct } from "./query.ts";
 import {
   countKinds,
   listEntries,
@@ -113,7 +113,10 @@ async function answer<Tx>(
   if (!isLook) throw wrongMethod();
   if (api !== undefined) {
     requireNoOtherSite(request);
-    return answerJson(200, await read(ledger, api, new Query(searchParams), visitor, options));
+    return answerJson(
+      200,
+      await read(ledger, api, new ConsoleQuery(searchParams), visitor, options),
+    );
   }
   if (pathname.endsWith("/app.js")) return answerFile("script");
   if (pathname.endsWith("/app.css")) return answerFile("style");
@@ -130,7 +133,7 @@ function wrongMethod(): HapaxError {
 async function read<Tx>(
   ledger: Ledger<Tx>,
   what: string,
-  query: Query,
+  query: ConsoleQuery,
   visitor: ConsoleVisitor,
   { title }: ConsoleOptions,
 ): Promise<unknown> {
@@ -181,10 +184,10 @@ async function act<Tx>(
   { origin, onAct, onError }: ConsoleOptions,
 ): Promise<Response> {
   requireOwnPage(request, origin);
-  const body = await readBody(request);
+  const body = await readAct(request);
   const name = body.need("act");
   const chosen = ACTS.find((one) => one === name);
-  if (chosen === undefined) throw invalid("there is no such act");
+  if (chosen === undefined) throw invalidAsk("there is no such act");
   requireAct(visitor, chosen);
   const { count, ...deed } = await doAct(ledger, chosen, visitor.by, body);
   try {

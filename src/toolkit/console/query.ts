@@ -4,7 +4,7 @@ import { BodyPieces } from "../../base/body-pieces.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { BODY_BYTES_MAX, NAME_CHARS_MAX } from "./limits.ts";
 
-export class Query {
+export class ConsoleQuery {
   readonly #values: URLSearchParams;
 
   constructor(values: URLSearchParams) {
@@ -14,26 +14,26 @@ export class Query {
   /** The text of a name; undefined if it is not there, or empty. */
   find(name: string): string | undefined {
     const value = this.#values.get(name) ?? "";
-    if (value.length > NAME_CHARS_MAX) throw invalid(`${name} is too long`);
+    if (value.length > NAME_CHARS_MAX) throw invalidAsk(`${name} is too long`);
     return value === "" ? undefined : value;
   }
 
   need(name: string): string {
     const value = this.find(name);
-    if (value === undefined) throw invalid(`${name} is missing`);
+    if (value === undefined) throw invalidAsk(`${name} is missing`);
     return value;
   }
 
   word<Word extends string>(name: string, words: readonly [Word, ...Word[]]): Word {
     const value = this.find(name) ?? words[0];
     const found = words.find((word) => word === value);
-    if (found === undefined) throw invalid(`${name} must be one of ${words.join(", ")}`);
+    if (found === undefined) throw invalidAsk(`${name} must be one of ${words.join(", ")}`);
     return found;
   }
 }
 
 /** The members of the JSON object of an act. */
-export class Body {
+export class ActBody {
   readonly #members: Readonly<Record<string, unknown>>;
 
   constructor(members: Readonly<Record<string, unknown>>) {
@@ -43,13 +43,13 @@ export class Body {
   find(name: string): string | undefined {
     const value = Object.hasOwn(this.#members, name) ? this.#members[name] : undefined;
     if (value === undefined) return undefined;
-    if (typeof value !== "string" || value === "") throw invalid(`${name} must be a text`);
+    if (typeof value !== "string" || value === "") throw invalidAsk(`${name} must be a text`);
     return value;
   }
 
   need(name: string): string {
     const value = this.find(name);
-    if (value === undefined) throw invalid(`${name} is missing`);
+    if (value === undefined) throw invalidAsk(`${name} is missing`);
     return value;
   }
 
@@ -60,13 +60,13 @@ export class Body {
     const texts: readonly unknown[] = Array.isArray(value) ? value : [];
     const kept = texts.filter((text) => typeof text === "string");
     if (kept.length === 0 || kept.length > most || kept.length !== texts.length)
-      throw invalid(`${name} must be a list of 1 to ${most} texts`);
+      throw invalidAsk(`${name} must be a list of 1 to ${most} texts`);
     return kept;
   }
 }
 
 /** Reads the body of an act. Stops at the first byte that is too much. */
-export async function readBody(request: Request): Promise<Body> {
+export async function readAct(request: Request): Promise<ActBody> {
   const pieces = new BodyPieces();
   const reader = request.body?.getReader();
   for (;;) {
@@ -81,13 +81,13 @@ export async function readBody(request: Request): Promise<Body> {
   try {
     parsed = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(pieces.whole()));
   } catch {
-    throw invalid("the body is no JSON");
+    throw invalidAsk("the body is no JSON");
   }
   if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed))
-    throw invalid("the body must be an object");
-  return new Body({ ...parsed });
+    throw invalidAsk("the body must be an object");
+  return new ActBody({ ...parsed });
 }
 
-export function invalid(message: string): HapaxError {
+export function invalidAsk(message: string): HapaxError {
   return new HapaxError("invalid_request", message);
 }

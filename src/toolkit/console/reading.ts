@@ -13,7 +13,7 @@ import { parseState, RELAY_SCOPE } from "../outbox/relay-state.ts";
 import { decodeSaga, placeOfSaga, refOfPlace, SAGA_KIND } from "../saga/record.ts";
 import { sagaStateOf, sagaViewOf } from "../saga/view.ts";
 import * as limits from "./limits.ts";
-import type { Query } from "./query.ts";
+import type { ConsoleQuery } from "./query.ts";
 import type {
   EntryRow,
   EntryView,
@@ -71,7 +71,7 @@ function overdueOf<Tx>(
 
 export async function listEntries<Tx>(
   { entries }: Ledger<Tx>,
-  query: Query,
+  query: ConsoleQuery,
 ): Promise<Rows<EntryRow>> {
   const list = query.word("list", ["all", "running", "overdue", "failed", "released"]);
   const [kind, scope, from] = [query.need("kind"), query.find("scope"), query.find("from")];
@@ -86,7 +86,7 @@ export async function listEntries<Tx>(
 
 export async function showEntry<Tx>(
   { entries }: Ledger<Tx>,
-  query: Query,
+  query: ConsoleQuery,
   isValueAsked: boolean,
 ): Promise<EntryView> {
   const place = { kind: query.need("kind"), scope: query.need("scope"), key: query.need("key") };
@@ -135,7 +135,7 @@ export function valueOf(bytes: Uint8Array): KeptValue {
 
 export async function listSagaRows<Tx>(
   { entries }: Ledger<Tx>,
-  query: Query,
+  query: ConsoleQuery,
 ): Promise<Rows<SagaRow>> {
   const list = query.word("list", ["open", "stuck", "all"]);
   const [saga, scope, from] = [query.find("saga"), query.find("scope"), query.find("from")];
@@ -167,7 +167,7 @@ function lastStep(steps: Readonly<Record<string, unknown>>): string | undefined 
 
 export async function showSaga<Tx>(
   { entries }: Ledger<Tx>,
-  query: Query,
+  query: ConsoleQuery,
   areValuesAsked: boolean,
 ): Promise<SagaDetail> {
   const [saga, scope, key] = [query.need("saga"), query.need("scope"), query.need("key")];
@@ -231,7 +231,7 @@ export async function listRelays<Tx>(ledger: Ledger<Tx>): Promise<readonly Relay
 /** The events that a relay holds: those that were held first. A key or a fingerprint narrows the list. */
 export async function listHeld<Tx>(
   { outbox }: Ledger<Tx>,
-  query: Query,
+  query: ConsoleQuery,
   arePayloadsAsked: boolean,
 ): Promise<Rows<HeldRow> & { readonly hasMore: boolean }> {
   const relay = query.need("relay");

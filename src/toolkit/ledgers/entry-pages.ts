@@ -4,10 +4,10 @@ import { HapaxError } from "../../base/errors.ts";
 import {
   columnsOf,
   type Dialect,
-  Draft,
+  StatementDraft,
   ORDERS,
   placedOf,
-  type Row,
+  type StatementRow,
   type Statement,
   STATES,
   textOf,
@@ -21,7 +21,7 @@ const utf8 = new TextEncoder();
  * page has says that another one follows.
  */
 export function pageStatement(dialect: Dialect, filter: PageFilter): Statement {
-  const draft = new Draft(dialect);
+  const draft = new StatementDraft(dialect);
   const { kind, scope, state, from, max, isBare } = filter;
   const where = [`kind = ${draft.bind(kind)}`];
   let order = "scope, key";
@@ -54,7 +54,7 @@ export function pageStatement(dialect: Dialect, filter: PageFilter): Statement {
 
 /** The page of rows that `pageStatement` has found. */
 export function pageOf(
-  rows: readonly Row[],
+  rows: readonly StatementRow[],
   { max, state }: PageFilter,
   bytesOf: (value: unknown) => Uint8Array | undefined,
 ): EntryPage {

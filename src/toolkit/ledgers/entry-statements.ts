@@ -69,10 +69,10 @@ export interface Dialect {
   readonly isChosen: (from: string) => string;
 }
 
-export type Row = Readonly<Record<string, unknown>>;
+export type StatementRow = Readonly<Record<string, unknown>>;
 
 /** One statement in the making: values are bound in the order in which the text names them. */
-export class Draft {
+export class StatementDraft {
   readonly values: SqlValue[] = [];
   readonly #dialect: Dialect;
 
@@ -123,7 +123,7 @@ function textFor(dialect: Dialect, name: string, make: () => string): string {
 /** LG1: `isLocked` in a transaction. */
 export function findStatement(dialect: Dialect, place: Place, isLocked: boolean): Statement {
   const text = textFor(dialect, isLocked ? "find locked" : "find", () => {
-    const where = new Draft(dialect).isAt(place);
+    const where = new StatementDraft(dialect).isAt(place);
     const lock = isLocked ? dialect.lockRow : "";
     return `SELECT ${columnsOf(dialect)} FROM ${dialect.entries} WHERE ${where}${lock}`;
   });
@@ -138,7 +138,7 @@ export function findStatement(dialect: Dialect, place: Place, isLocked: boolean)
 export function lockStatement(dialect: Dialect, place: Place): Statement {
   const text = textFor(dialect, "lock", () => {
     const { tryLock, entries, ofLock, nextToken, placeholder } = dialect;
-    const isThere = `EXISTS (SELECT 1 FROM ${entries} WHERE ${new Draft(dialect).isAt(place)})`;
+    const isThere = `EXISTS (SELECT 1 FROM ${entries} WHERE ${new StatementDraft(dialect).isAt(place)})`;
     const isFree = tryLock(placeholder(1), placeholder(2), placeholder(3));
     return `SELECT CASE ${ofLock}WHEN ${isThere} THEN 0 WHEN ${isFree} THEN ${nextToken} END AS drawn`;
   });
@@ -238,7 +238,7 @@ function updateStatement(
   expected: Exclude<Expected, { readonly kind: "absent" }>,
   { state, token, attempts, leaseMs, keepMs, fingerprint, data }: EntryWrite,
 ): Statement {
-  const draft = new Draft(dialect);
+  const draft = new StatementDraft(dialect);
   const sets = [
     "revision = revision + 1",
     `state = ${draft.bind(state)}`,
@@ -271,7 +271,7 @@ export function moveStatement(
   expected: Exclude<Expected, { readonly kind: "absent" }>,
   { state, token, attempts, leaseMs, keepMs, fingerprint, data }: EntryWrite,
 ): Statement {
-  const draft = new Draft(dialect);
+  const draft = new StatementDraft(dialect);
   const values = [
     "kind, scope, key",
     typeof token === "string" ? "token" : draft.bind(token.drawn),
@@ -306,7 +306,7 @@ export function redrawStatement(
   place: Place,
   { token, revision }: { readonly token: number; readonly revision: number },
 ): Statement {
-  const draft = new Draft(dialect);
+  const draft = new StatementDraft(dialect);
   const expected = { kind: "unchanged", token, revision } as const;
   const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
   const set = `token = ${dialect.nextToken}`;
@@ -319,14 +319,14 @@ export function removeStatement(
   place: Place,
   expected: Exclude<Expected, { readonly kind: "absent" }>,
 ): Statement {
-  const draft = new Draft(dialect);
+  const draft = new StatementDraft(dialect);
   const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}${dialect.guard}`;
   const using = dialect.writing === "" ? "" : ` USING ${dialect.writing}`;
   return draft.end(`DELETE FROM ${dialect.entries}${using} WHERE ${where} RETURNING token`);
 }
 
 export function scanStatement(dialect: Dialect, filter: EntryFilter): Statement {
-  const draft = new Draft(dialect);
+  const draft = new StatementDraft(dialect);
   const { kind, scope, state, isAbandoned, order = "made", max } = filter;
   const where = [
     `kind = ${draft.bind(kind)}`,
@@ -342,7 +342,7 @@ export function scanStatement(dialect: Dialect, filter: EntryFilter): Statement 
 
 /** LG10: one search for each kind. Answers one row, whose `due` is null if there is none. */
 export function nextDueStatement(dialect: Dialect, kinds: readonly string[]): Statement {
-  const draft = new Draft(dialect);
+  const draft = new StatementDraft(dialect);
   const { entries, between, now, textsOf } = dialect;
   const first = `SELECT lease_until FROM ${entries} WHERE kind = asked.value AND state = 'running'
     AND lease_until IS NOT NULL ORDER BY lease_until LIMIT 1`;
@@ -353,7 +353,7 @@ export function nextDueStatement(dialect: Dialect, kinds: readonly string[]): St
 
 /** Deletes entries that are past their retention; answers one row for each that was deleted. */
 export function sweepStatement(dialect: Dialect, max: number): Statement {
-  const draft = new Draft(dialect);
+  const draft = new StatementDraft(dialect);
   const { soughtNow, lockFree } = dialect;
   const isFree = `state <> 'running' OR lease_until IS NULL OR lease_until <= ${soughtNow}`;
   const limit = draft.bind(max);
@@ -383,12 +383,18 @@ export function columnsOf({ between, now, data }: Dialect): string {
 }
 
 /** Token and revision of a row. */
-export function writtenOf(row: Row): { readonly token: number; readonly revision: number } {
+export function writtenOf(row: StatementRow): {
+  readonly token: number;
+  readonly revision: number;
+} {
   return { token: integerOf(row["token"]), revision: integerOf(row["revision"]) };
 }
 
 /** LG9: `bytesOf` as the client has them. */
-export function entryOf(row: Row, bytesOf: (value: unknown) => Uint8Array | undefined): Entry {
+export function entryOf(
+  row: StatementRow,
+  bytesOf: (value: unknown) => Uint8Array | undefined,
+): Entry {
   return {
     ...writtenOf(row),
     state: stateOf(row["state"]),
@@ -403,7 +409,7 @@ export function entryOf(row: Row, bytesOf: (value: unknown) => Uint8Array | unde
 }
 
 export function placedOf(
-  row: Row,
+  row: StatementRow,
   bytesOf: (value: unknown) => Uint8Array | undefined,
 ): PlacedEntry {
   const place = {
