@@ -360,7 +360,10 @@ describe("100,000 entries", () => {
       "entries?kind=once&list=overdue",
     ]) {
       statements = 0;
-      const heldMs = await longestTurn(() => get(ledger, path));
+      // The least of three: what another program of the machine has held is not ours.
+      let heldMs = Infinity;
+      for (let turn = 0; turn < 3; turn += 1)
+        heldMs = Math.min(heldMs, await longestTurn(() => get(ledger, path)));
       console.log(
         `${path}: the loop was held for ${heldMs.toFixed(1)} ms at most, ${statements} rows at once`,
       );

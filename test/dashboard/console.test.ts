@@ -94,8 +94,8 @@ test("every page of the console paints, asks its app alone, and has no barrier",
   await seen.shoot("console-overview");
   expect(await barriers(seen)).toEqual([]);
   for (const [hash, text, picture] of [
-    ["#/work", "left behind", "work"],
-    ["#/work/failed%20once", "has failed", "failed"],
+    ["#/running", "left behind", "work"],
+    ["#/running/failed%20once", "has failed", "failed"],
     ["#/entries/once", "order-17", "entries"],
     [`#/entry/${nameOf("once", "*", "order-17")}`, "Token", "entry"],
     ["#/sagas", "order 1", "sagas"],

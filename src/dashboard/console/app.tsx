@@ -15,7 +15,7 @@ type Page = ComponentType<{ name: string | undefined }>;
 
 const PAGES: readonly (readonly [string, string, Page])[] = [
   ["overview", "Overview", OverviewPage],
-  ["work", "Running and stuck", WorkPage],
+  ["running", "Running and stuck", WorkPage],
   ["entries", "Entries", EntriesPage],
   ["sagas", "Sagas", SagasPage],
   ["outbox", "Outbox", OutboxPage],

@@ -40,13 +40,13 @@ export function WorkPage({ name }: { name: string | undefined }) {
           label="Kind"
           value={kind}
           options={KINDS}
-          onChange={(next) => go("work", `${list} ${next}`)}
+          onChange={(next) => go("running", `${list} ${next}`)}
         />
         <Choice
           label="Which"
           value={list}
           options={LISTS}
-          onChange={(next) => go("work", `${next} ${kind}`)}
+          onChange={(next) => go("running", `${next} ${kind}`)}
         />
       </div>
       <Rows query={{ kind, list }} round={round} />

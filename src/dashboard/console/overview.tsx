@@ -79,9 +79,9 @@ function Shown({ value }: { value: OverviewView }) {
             cells: [
               <a href={linkTo("entries", one.kind)}>{one.kind}</a>,
               KIND_WORDS[one.kind] ?? "",
-              <a href={linkTo("work", `running ${one.kind}`)}>{count(one.running)}</a>,
-              <a href={linkTo("work", `overdue ${one.kind}`)}>{count(one.overdue)}</a>,
-              <a href={linkTo("work", `failed ${one.kind}`)}>{count(one.failed)}</a>,
+              <a href={linkTo("running", `running ${one.kind}`)}>{count(one.running)}</a>,
+              <a href={linkTo("running", `overdue ${one.kind}`)}>{count(one.overdue)}</a>,
+              <a href={linkTo("running", `failed ${one.kind}`)}>{count(one.failed)}</a>,
             ],
           }))}
         />

@@ -193,7 +193,7 @@ async function act<Tx>(
   try {
     onAct?.(deed);
   } catch (error) {
-    // It is done, whatever the audit log says.
+    // It is done, also if the audit log fails.
     if (onError !== undefined) tellSafely(onError, error);
   }
   return answerJson(200, { count });
