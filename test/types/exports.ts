@@ -29,6 +29,8 @@ import {
 import { memoryLedger, type MemoryTransaction } from "hapax/ledgers/memory";
 import { describeSlot, dropSlot, pgListener, postgresLedger } from "hapax/ledgers/postgres";
 import { type SqliteConnection, sqliteLedger } from "hapax/ledgers/sqlite";
+import { createConsole } from "hapax/console";
+import { consoleListener } from "hapax/console/node";
 import { openTelemetryMeter, prometheusMeter } from "hapax/meters";
 import {
   createDeadLetters,
@@ -106,3 +108,7 @@ export const position = async (window: DedupWindow) => (await written(window)).p
 export const known = (window: DedupWindow) => window.stats;
 export const extent = () => objectsLog.extent();
 export const batches = () => objectsLog.read(0, 0);
+
+export const listened = consoleListener(
+  createConsole(memoryLedger(), { authorize: () => ({ by: "ann", mayAct: ["saga.retry"] }) }),
+);
