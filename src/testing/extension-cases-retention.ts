@@ -67,7 +67,7 @@ export const retentionCases: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§23.2 a reader before the beginning is told where it is, in every way of reading",
+    title: "§23.2 a reader before the beginning learns where it is, in every way of reading",
     async run(site) {
       const stream = await site.letters("abcd");
       (await trim(stream, at(2))).expect(204);

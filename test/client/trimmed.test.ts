@@ -1,4 +1,4 @@
-// Readers of streams that were trimmed: what they are told, and how they go on. PROTOCOL.md §23.2
+// Readers of streams that were trimmed: what they learn, and how they go on. PROTOCOL.md §23.2
 import { stream as base } from "@durable-streams/client";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import {
@@ -35,7 +35,7 @@ const failureOf = (promise: Promise<unknown>): Promise<unknown> =>
     (error: unknown) => error,
   );
 
-test("G110 a reader of trimmed data is told where the stream begins, and goes on there if it asks", async () => {
+test("G110 a reader of trimmed data learns where the stream begins, and goes on there if it asks", async () => {
   const { stream, offsets, earliest } = await trimmed("told");
   expect(await stream.head()).toMatchObject({ earliestOffset: earliest });
   for (const from of [ZERO, offsets[0], offsets[1]]) {

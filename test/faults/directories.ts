@@ -130,8 +130,8 @@ export const directoryFaults: readonly Fault[] = [
     name: "what was deleted before a restart is not given back on a full disk",
     guarantee: "G33",
     file: "src/streams/stores/journal/journal-store.ts",
-    find: "  #hasFreed = true;\n  #isTidyingSoon",
-    replace: "  #hasFreed = false;\n  #isTidyingSoon",
+    find: "  #hasFreed = true;\n  /** Streams",
+    replace: "  #hasFreed = false;\n  /** Streams",
     caughtBy: {
       file: "src/streams/stores/file/full-disk.test.ts",
       test: "G33 what was deleted before a restart makes room after it, without another request",

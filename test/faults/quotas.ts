@@ -81,9 +81,9 @@ export const quotaFaults: readonly Fault[] = [
   {
     name: "quotas: a fork counts the bytes of its source",
     guarantee: "G50",
-    file: "src/streams/engine/holdings.ts",
-    find: "  return tail - (fork?.at ?? OFFSET_ZERO);",
-    replace: "  return tail - (fork === undefined ? OFFSET_ZERO : 0);",
+    file: "src/streams/core/trim.ts",
+    find: "state.tail - Math.max(state.fork?.at ?? OFFSET_ZERO, ownEarliest(state))",
+    replace: "state.tail - Math.max(OFFSET_ZERO, ownEarliest(state))",
     caughtBy: {
       file: HOLDINGS,
       test: "what a namespace holds > G50 follows every creation, append, fork, deletion and expiry exactly",

@@ -1,4 +1,4 @@
-/** Faults in what is trimmed, when, and what readers are told. */
+/** Faults in what is trimmed, when, and what readers get to know. */
 
 import type { Fault } from "./faults.ts";
 
@@ -15,18 +15,18 @@ export const retentionFaults: readonly Fault[] = [
     replace: "if (needed !== undefined && needed.from < 0) return",
     caughtBy: {
       file: RULES,
-      test: "T3 stops at what a group, a subscription or a fork needs, unless it drops that",
+      test: "G111 stops at what a group, a subscription or a fork needs, unless it drops that",
     },
   },
   {
-    name: "a mark has the time of the append behind it",
+    name: "a rule by age counts nine tenths of its seconds",
     guarantee: "G112",
     file: TRIM,
     find: "const limitMs = seconds === undefined ? -Infinity : atMs - seconds * 1000;",
     replace: "const limitMs = seconds === undefined ? -Infinity : atMs - seconds * 900;",
     caughtBy: {
       file: RULES,
-      test: "T1 T2 T4 by age trims between two appends, never too early and at most a 16th late",
+      test: "G112 by age trims between two appends, never too early and at most a 16th late",
     },
   },
   {
@@ -37,11 +37,11 @@ export const retentionFaults: readonly Fault[] = [
     replace: "const limit = bytes === undefined ? -Infinity : tail - bytes / 2;",
     caughtBy: {
       file: RULES,
-      test: "T1 T2 T4 by bytes keeps the newest, and at most a 16th and an append more",
+      test: "G112 by bytes keeps the newest, and at most a 16th and an append more",
     },
   },
   {
-    name: "readers hear of a trim before it is durable",
+    name: "readers see a trim before it is durable",
     guarantee: "G110",
     file: "src/streams/engine/commit.ts",
     find: "return this.#trims.get(state.id)?.earliest ?? ownEarliest(state);",

@@ -145,8 +145,8 @@ export const ruleFaults: readonly Fault[] = [
     name: "fork leaves no reference",
     guarantee: "G4",
     file: "src/streams/core/world.ts",
-    find: "  if (fork !== undefined) streamOf(world, fork.source).forkCount += 1;",
-    replace: "  if (fork !== undefined) streamOf(world, fork.source);",
+    find: "  source.forkCount += 1;",
+    replace: "",
     caughtBy: {
       file: "src/streams/core/world.test.ts",
       test: "the fork count of every stream is the number of streams that name it",

@@ -1,6 +1,6 @@
 /** The handle of one server, for operations on more than one of its streams. `connectServer` creates it. */
 
-import { STREAM_RETENTION } from "../../protocol/header-names.ts";
+import { STREAM_EARLIEST_OFFSET, STREAM_RETENTION } from "../../protocol/header-names.ts";
 import { type Call, Caller, withQuery } from "../attempt.ts";
 import { type ClientOptions, resolveClientOptions } from "../options.ts";
 import { Stream } from "../stream.ts";
@@ -118,7 +118,7 @@ export class Connection {
     const { needed, signal } = options;
     const query = { stream: this.#addresses.pathOf(stream), before, needed };
     const answer = await this.#change("POST", "trim", query, { signal });
-    return answer.header("stream-earliest-offset") ?? before;
+    return answer.header(STREAM_EARLIEST_OFFSET) ?? before;
   }
 
   /**

@@ -127,7 +127,7 @@ function play(rule: RetentionRule, history: readonly (readonly [number, number])
 }
 
 describe("a rule", () => {
-  test("T1 T2 T4 by age trims between two appends, never too early and at most a 16th late", () => {
+  test("G112 by age trims between two appends, never too early and at most a 16th late", () => {
     fc.assert(
       fc.property(number(60), steps, (seconds, history) => {
         play({ seconds, bytes: undefined, dropsNeeded: false }, history);
@@ -135,7 +135,7 @@ describe("a rule", () => {
     );
   });
 
-  test("T1 T2 T4 by bytes keeps the newest, and at most a 16th and an append more", () => {
+  test("G112 by bytes keeps the newest, and at most a 16th and an append more", () => {
     fc.assert(
       fc.property(number(1000), steps, (bytes, history) => {
         play({ seconds: undefined, bytes, dropsNeeded: false }, history);
@@ -143,7 +143,7 @@ describe("a rule", () => {
     );
   });
 
-  test("T2 of both trims what either would trim", () => {
+  test("G112 of both trims what either would trim", () => {
     fc.assert(
       fc.property(number(60), number(500), steps, (seconds, bytes, history) => {
         const both = play({ seconds, bytes, dropsNeeded: false }, history);
@@ -156,7 +156,7 @@ describe("a rule", () => {
     );
   });
 
-  test("T2 of an idle stream trims all of it when the last append is old enough", () => {
+  test("G112 of an idle stream trims all of it when the last append is old enough", () => {
     const story = new Story({ seconds: 10, bytes: undefined, dropsNeeded: false });
     expect(retentionDueMs(story.state)).toBeUndefined();
     story.append(5);
@@ -169,7 +169,7 @@ describe("a rule", () => {
     expect([ownEarliest(story.state), retentionDueMs(story.state)]).toEqual([5, undefined]);
   });
 
-  test("T2 that comes later counts the age of what is there from then on, and a change of it goes on", () => {
+  test("G112 that comes later counts the age of what is there from then on, and a change of it goes on", () => {
     const story = new Story();
     story.append(5);
     const set = (seconds: number): void => {
@@ -195,7 +195,7 @@ describe("a rule", () => {
     expect(story.state.retained).toBeUndefined();
   });
 
-  test("T3 T4 keeps what a group needs, with a bounded number of marks, and trims it afterwards", () => {
+  test("G111 keeps what a group needs, with a bounded number of marks, and trims it afterwards", () => {
     const story = new Story({ seconds: undefined, bytes: 100, dropsNeeded: false });
     story.append(10);
     story.group(10);
@@ -214,7 +214,7 @@ describe("a rule", () => {
 });
 
 describe("a cut", () => {
-  test("T1 moves the beginning forward only, and changes nothing a second time", () => {
+  test("G110 moves the beginning forward only, and changes nothing a second time", () => {
     const story = new Story();
     for (let at = 0; at < 3; at += 1) story.append(10);
     expect([story.cut(20), story.cut(20), story.cut(10)]).toEqual([
@@ -234,7 +234,7 @@ describe("a cut", () => {
     expect(ownEarliest(story.state)).toBe(20);
   });
 
-  test("T3 stops at what a group, a subscription or a fork needs, unless it drops that", () => {
+  test("G111 stops at what a group, a subscription or a fork needs, unless it drops that", () => {
     const story = new Story();
     for (let at = 0; at < 5; at += 1) story.append(10);
     story.group(30);
@@ -259,7 +259,7 @@ describe("a cut", () => {
     expect([story.cut(30), story.cut(30, true)]).toEqual(["needed", "trimmed"]);
   });
 
-  test("T1 of a source moves the beginning of its forks, up to where they leave it", () => {
+  test("G110 of a source moves the beginning of its forks, up to where they leave it", () => {
     const story = new Story();
     for (let at = 0; at < 5; at += 1) story.append(10);
     story.cut(10);

@@ -1,11 +1,11 @@
 /**
  * How the old data of a stream goes: by its rule of retention, or by a cut. PROTOCOL.md §23.
  *
- *   T1  a trim moves the earliest offset forward, up to the tail at most, and changes no other offset;
- *   T2  a rule never trims what is younger than its seconds, and never the newest `bytes` bytes; it trims what is older
- *       than both of a rule allow as soon as one of the two allows it;
- *   T3  what a group, a subscription or a fork still needs stays, unless the rule or the cut says `drop`;
- *   T4  where a rule may cut is known from the changes alone: marks between appends, a bounded number of a stream.
+ *   - a trim moves the earliest offset forward, up to the tail at most, and changes no other offset;
+ *   - a rule by age trims nothing younger than its seconds, one by bytes leaves the newest. With both, data goes as soon as
+ *     one of the two lets it go;
+ *   - what a group, a subscription or a fork still needs stays, unless the rule or the cut drops it;
+ *   - where a rule may cut is known from the changes alone: marks between appends, a bounded number of a stream.
  *
  * An age is counted in journal time. A rule that a stream gets later counts the age of older data from that moment on.
  */
@@ -82,7 +82,7 @@ export function earliestOf({ byId }: Streams, state: StreamState, own = ownEarli
   return earliest;
 }
 
-/** T3: the first offset that is still needed, and by whom. A fork needs everything before its fork point. */
+/** The first offset that is still needed, and by whom. A fork needs everything before its fork point. */
 export function neededFrom(world: Followers, state: StreamState): Needed | undefined {
   let needed: Needed | undefined;
   if (state.forkCount > 0) needed = { from: earliestOf(world, state), by: "fork" };
@@ -109,7 +109,7 @@ export function decideTrim(
   dropsNeeded: boolean,
   atMs: TimeMs,
 ): TrimDecision {
-  assert(to <= state.tail, `T1 a trim goes beyond the tail: to=${to} tail=${state.tail}`);
+  assert(to <= state.tail, `a trim goes beyond the tail: to=${to} tail=${state.tail}`);
   if (to <= ownEarliest(state)) return { kind: "unchanged" };
   const needed = dropsNeeded ? undefined : neededFrom(world, state);
   if (needed !== undefined && needed.from < to) return { kind: "needed", needed };
@@ -130,7 +130,7 @@ export function decideRetention(world: Followers, state: StreamState, atMs: Time
     : decideTrim(world, state, part.offset, false, atMs);
 }
 
-/** T2: how far the rule would trim if nothing were needed. Undefined: it trims nothing now. */
+/** How far the rule would trim if nothing were needed. Undefined: it trims nothing now. */
 function goalOf({ retained, tail }: StreamState, atMs: TimeMs): Offset | undefined {
   const { rule, marks = [], lastAtMs = atMs } = retained ?? {};
   if (retained === undefined || rule === undefined) return undefined;
@@ -152,9 +152,9 @@ export function retentionDueMs({ retained, tail }: StreamState): TimeMs | undefi
   return ((next?.atMs ?? retained.lastAtMs) + seconds * 1000) as TimeMs;
 }
 
-/** T1: a trim that was replayed twice changes nothing. */
+/** A trim that was replayed twice changes nothing. */
 export function applyTrim(stream: MutableStream, { to, atMs }: StreamTrimmed): void {
-  assert(to <= stream.tail, `T1 a trim goes beyond the tail: id=${stream.id}`);
+  assert(to <= stream.tail, `a trim goes beyond the tail: id=${stream.id}`);
   const before = stream.retained;
   if (before !== undefined && to <= before.earliest) return;
   const marks = before?.marks.filter(({ offset }) => offset > to) ?? [];
@@ -171,7 +171,7 @@ export function applyRule(stream: MutableStream, { rule, atMs }: RetentionSet): 
   else stream.retained = { earliest, rule, marks: [], lastAtMs: atMs };
 }
 
-/** T4: an append follows at the tail. Before it there may be a new mark. */
+/** An append follows at the tail. Before it there may be a new mark. */
 export function markTail(stream: MutableStream, retained: Retained, atMs: TimeMs): void {
   const { earliest, rule, marks, lastAtMs } = retained;
   if (rule === undefined) return;

@@ -47,7 +47,7 @@ export class Room {
     }
   }
 
-  /** For what frees room and nobody waits for. */
+  /** For what frees room, and no request waits for. */
   get mayFree(): boolean {
     return this.#commit.stopped === undefined && this.#room.bytes >= -1;
   }
