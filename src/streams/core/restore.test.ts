@@ -85,6 +85,7 @@ class Story {
     } else if (step % 16 === 1) this.#apply({ kind: "touched", atMs: this.atMs, stream: state.id });
     else if (step % 16 === 4) this.#reset(state, step);
     else if (step % 16 === 5) this.#evict(state);
+    else if (step % 16 === 6) this.#retain(state, step);
     else this.#append(state, step);
   }
 
@@ -169,6 +170,19 @@ class Story {
     const resets = known.resets + 1;
     const { atMs } = this;
     this.#apply({ kind: "producer_reset", atMs, stream: state.id, producer, resets });
+  }
+
+  /** A rule, or a cut anywhere: also of a source under its forks. */
+  #retain({ id: stream, tail, isDeleted }: StreamState, step: number): void {
+    const { atMs } = this;
+    if (isDeleted) return;
+    const rule = {
+      seconds: step % 7 || undefined,
+      bytes: step % 50 || undefined,
+      dropsNeeded: true,
+    };
+    if (step % 3 === 0) this.#apply({ kind: "retention_set", atMs, stream, rule });
+    else this.#apply({ kind: "trimmed", atMs, stream, to: (step % (tail + 1)) as Offset });
   }
 
   #evict({ id: stream, keys, isDeleted }: StreamState): void {
