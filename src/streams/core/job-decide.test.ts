@@ -147,8 +147,8 @@ class JobHistory {
     this.apply(decision.change);
     assert(this.group.jobCount <= ROOM.openMax, "JB7 too many jobs are open");
     const own = findUnseen(this.group, worker, decision.change.token - 1, () => id);
-    const given = decision.change.jobs.map(([, offset]) => offset).toSorted();
-    const seen = own?.records.map(({ offset }) => offset).toSorted();
+    const given = decision.change.jobs.map(([, offset]) => offset).toSorted(ascending);
+    const seen = own?.records.map(({ offset }) => offset).toSorted(ascending);
     assert(JSON.stringify(seen) === JSON.stringify(given), "JB6 what was given is found again");
   }
 
@@ -228,6 +228,8 @@ class JobHistory {
     return this.group.cursors.get(STREAM)?.jobs;
   }
 }
+
+const ascending = (one: number, other: number): number => one - other;
 
 const STEPS: readonly Step[] = [
   { kind: "take", worker: 0, max: 1 },
