@@ -244,7 +244,7 @@ test("G40 a group follows only streams that its caller may read", async () => {
   // A group of another one that follows more is not there for this caller.
   const all = JSON.stringify({ pattern: "/v1/stream/**" });
   await as(stage, "root")("PUT", "/_hapax/groups/root", JSON_TYPE, all);
-  for (const act of ["join", "claim", "commit", "release", "leave"]) {
+  for (const act of ["join", "claim", "commit", "release", "take", "settle", "leave"]) {
     const body = '{"member":"m","leases":[],"commits":[]}';
     const answer = await guest("POST", `/_hapax/groups/root/${act}`, JSON_TYPE, body);
     expect(codeOf(answer)).toBe("404 group_not_found");
@@ -258,6 +258,30 @@ test("G40 a group follows only streams that its caller may read", async () => {
   expect(codeOf(await guest("DELETE", "/_hapax/groups/g"))).toBe(NOT_ALLOWED);
   const reset = await guest("POST", "/_hapax/groups/g/reset", JSON_TYPE, '{"to":"beginning"}');
   expect(codeOf(reset)).toBe(NOT_ALLOWED);
+});
+
+test("G40 jobs are given only to a caller that may read all of their streams", async () => {
+  const stage = open([
+    { actions: ["consume"], streams: ["/v1/stream/a/**"], groups: ["g"] },
+    { actions: ["read"], streams: ["/v1/stream/a/1"] },
+  ]);
+  const root = as(stage, "root");
+  const guest = as(stage, "guest");
+  for (const stream of ["/v1/stream/a/1", "/v1/stream/a/2"]) {
+    await root("PUT", stream, JSON_TYPE, "[1]");
+  }
+  for (const [streams, answer] of [
+    [["/v1/stream/a/1"], 200],
+    [["/v1/stream/a/1", "/v1/stream/a/2"], NOT_ALLOWED],
+  ] as const) {
+    const settings = JSON.stringify({ streams, jobs: true });
+    expect(codeOf(await guest("PUT", "/_hapax/groups/g", JSON_TYPE, settings))).toBe(201);
+    const joined = await guest("POST", "/_hapax/groups/g/join", JSON_TYPE, "{}");
+    const { member } = JSON.parse(textOf(joined)) as { readonly member: string };
+    const body = JSON.stringify({ member });
+    expect(codeOf(await guest("POST", "/_hapax/groups/g/take", JSON_TYPE, body))).toBe(answer);
+    await root("DELETE", "/_hapax/groups/g");
+  }
 });
 
 test("G40 a subscription follows only streams that its caller may read, and wakes only where it may append", async () => {

@@ -169,6 +169,14 @@ async function joinGroup(names: Names, owner: AsOwner): Promise<Facts> {
   return { member, token: lease?.token };
 }
 
+async function joinJobs(names: Names, owner: AsOwner): Promise<Facts> {
+  await makeStream(names, owner);
+  const body = JSON.stringify({ streams: [names.stream], jobs: true });
+  await owner("PUT", { target: groupTarget(names), headers: JSON_TYPE, body });
+  const { member } = await owner("POST", { target: groupTarget(names, "/join"), body: "{}" });
+  return { member };
+}
+
 const ofGroup = (more: Partial<Sample> & Pick<Sample, "request" | "right">): Sample => ({
   needs: ["consume"],
   names: ["group", "kept"],
@@ -388,6 +396,13 @@ export const SAMPLES: Readonly<Record<string, Readonly<Record<string, Sample>>>>
       member,
       leases: [{ stream, token }],
     })),
+  },
+  // A group of streams gives no jobs. That jobs need `read` too is in the tests of grants.
+  "/_hapax/groups/{group}/take": {
+    POST: groupAct("take", [400, "invalid_request"], (_, { member = "m" }) => ({ member })),
+  },
+  "/_hapax/groups/{group}/settle": {
+    POST: groupAct("settle", [200], (_, { member = "m" }) => ({ member }), { prepare: joinJobs }),
   },
   "/_hapax/groups/{group}/leave": {
     POST: groupAct("leave", [204], (_, { member = "m" }) => ({ member })),

@@ -316,7 +316,7 @@ function count(book: MutableGroupBook, group: MutableGroup, jobs: number): void 
   book.jobCount += jobs;
 }
 
-/** Whoever has one of them has lost it. */
+/** Their workers have lost them. */
 function forgetJobs(book: MutableGroupBook, group: MutableGroup, cursor: MutableCursor): void {
   if (cursor.jobs === undefined) return;
   count(book, group, -cursor.jobs.open.size);

@@ -130,7 +130,7 @@ describe("jobs over HTTP", () => {
 
     server = await start("restart");
     worker = new Worker(server, worker.member);
-    // The third is still this worker's, and comes to it again as long as it says that it has not seen it.
+    // The third is still this worker's: it gets it again as long as it says that it has not seen it.
     expect((await worker.take()).jobs).toEqual(taken.jobs.slice(2));
     expect((await worker.settle({ done: [c] })).body["lost"]).toEqual([]);
     const again = await worker.take({ seen: taken.token, waitMs: 10_000 });
