@@ -109,7 +109,8 @@ async function openStore(durability, folder) {
   if (durability === "postgres") {
     // postgres.mjs: the directory is the URL of a server of its own.
     const { openPostgresStore } = await import("hapax/stores/postgres");
-    return openPostgresStore(folder, { durability: "fsync", takeover: "now" });
+    const [database, promise = "fsync"] = folder.split(" ");
+    return openPostgresStore(database, { durability: promise, takeover: "now" });
   }
   const { openFileStore } = await import("hapax/stores/file");
   return openFileStore(folder, { durability });
