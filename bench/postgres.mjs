@@ -22,11 +22,7 @@ import { formatMedian, median } from "./statistics.mjs";
 const APPEND_BYTES = 100;
 /** `--without-fsync`: what the processors take, on a machine whose disk is busy with other things. */
 const hasFsync = !process.argv.includes("--without-fsync");
-const SETTINGS = [
-  `fsync=${hasFsync ? "on" : "off"}`,
-  "synchronous_commit=on",
-  "max_connections=60",
-];
+const SETTINGS = [`fsync=${hasFsync ? "on" : "off"}`, "synchronous_commit=on"];
 SETTINGS.push("max_wal_size=4GB", "wal_keep_size=4GB");
 
 function optionOf(name, otherwise) {

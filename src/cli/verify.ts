@@ -44,7 +44,7 @@ async function runOnDatabase(
     const schema = quoteSchema(schemaOf(invocation));
     const session = await openOneConnection(url);
     try {
-      const advice = "see: the guide to the store in PostgreSQL, chapter on damage";
+      const advice = "see: docs/guides/postgres-store.md";
       const verify = (events: VerificationEvents) => verifyTables(session, schema, events);
       return await printVerification(verify, advice, invocation, context);
     } finally {
