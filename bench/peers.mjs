@@ -1,5 +1,5 @@
 /**
- * `npm run bench:peers [-- --quick] [-- --only 1,2a] [-- --rounds 5]`: Hapax beside Redis, Valkey, PostgreSQL, NATS, Kafka and bare
+ * `npm run bench:peers [-- --quick] [-- --only 1,2a] [-- --rounds 5] [-- --cut 600]`: Hapax beside Redis, Valkey, PostgreSQL, NATS, Kafka and bare
  * servers, in one run, with a verdict on each goal. Every contender does the same work: records of 100 B, deduplicated, durable
  * before the answer. They take turns in rounds, and the median counts. The load is a small C program, so that one of two cores is
  * enough for it; it needs `cc`. What is missing is installed outside the repository where that is possible, and named where not.
@@ -22,8 +22,8 @@ const PLANS = {
   quick: { rounds: 1, warmMs: 200, measureMs: 400, tails: 60, fans: 25, idle: 1000, share: 0.02 },
   whole: { rounds: 5, warmMs: 500, measureMs: 2000, tails: 400, fans: 150, idle: 10_000, share: 1 },
 };
-/** A row that takes longer is given up; the others go on. */
-const CUT_MS = { quick: 60_000, whole: 400_000 };
+/** A row that takes longer is given up; the others go on. `--cut` says how many seconds that are. */
+const CUT_MS = { quick: 60_000, whole: 600_000 };
 
 const say = (words) => console.log(`  ${words}`);
 
@@ -131,7 +131,8 @@ await main(async () => {
   const field = new Field();
   const take = (kinds) => field.take(kinds);
   try {
-    const run = { take, say, redis, plan, isQuick, cutMs: CUT_MS[size] };
+    const cutMs = Number(optionOf("--cut", CUT_MS[size] / 1000)) * 1000;
+    const run = { take, say, redis, plan, isQuick, cutMs };
     const results = await measureRows(rows, run, field);
     console.log(formatVerdict(results));
     const report = { startedAt, machine, durability: "fsync", plan, results };

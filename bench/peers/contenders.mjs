@@ -26,7 +26,8 @@ export async function startContender(kind, folder) {
 }
 
 async function startHttp(kind, folder) {
-  const { port, pid, stop } = await startServer(kind, folder);
+  const server = await startServer(kind, folder);
+  const { port, pid } = server;
   const pathOf = (stream) => `/v1/stream/${stream}`;
   const isBare = kind.startsWith("bare");
   return {
@@ -39,7 +40,7 @@ async function startHttp(kind, folder) {
     append: (stream, body, producer, contentType) =>
       wire.httpAppend({ port, path: pathOf(stream), body, producer, contentType }),
     tail: isBare ? undefined : (stream) => wire.httpTail({ port, path: pathOf(stream) }),
-    stop,
+    stop: () => server.stop(),
   };
 }
 

@@ -50,14 +50,7 @@ function medians(all) {
 }
 
 /** `load`: connections, depth and the like, as load.c has them. */
-async function appends(
-  { take, plan, say },
-  name,
-  kinds,
-  load,
-  body = RECORD,
-  contentType = undefined,
-) {
+async function appends({ take, plan, say }, name, kinds, load, body = RECORD, contentType) {
   const contenders = await take(kinds);
   for (const one of contenders) await one.prepare(name, contentType);
   const times = { "warm-ms": plan.warmMs, "measure-ms": plan.measureMs };
