@@ -1,5 +1,5 @@
 /**
- * Sends every request of a suite to a random node of a cluster, whatever node its URL names.
+ * Sends every request of a suite to a random node of a cluster, and not to the one that its URL names.
  *
  * A part of the published suite forks streams to names of another placement, or wakes by a stream of another one, which a cluster
  * refuses by name. For those tests all names get one tag, on their way there and back; nothing else is changed.

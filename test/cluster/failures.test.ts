@@ -92,7 +92,7 @@ if (reason !== undefined) {
       const problems: string[] = [];
       let stored = 0;
       for (const [index, path] of paths.entries()) {
-        // Through each node in turn: the owner answers, whoever is asked.
+        // Through each node in turn: the owner answers through any node.
         const node = nodes.filter(({ isAway }) => !isAway)[index % 2] ?? at("n1");
         const records = await readAll(node.url, path);
         stored += records.length;
@@ -133,7 +133,7 @@ if (reason !== undefined) {
     await underLoad(async ({ start, at, progress, failures, nodes, longestMs }) => {
       for (const name of ["n1", "n2", "n3"]) {
         const old = at(name);
-        // As a balancer does: no new requests, while those under way are answered.
+        // As a balancer does: no new requests, while those that run are answered.
         old.isAway = true;
         old.child.kill("SIGTERM");
         expect(await old.ended).toBe(0);

@@ -1,14 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { exchangeOf } from "../../../test/kits/server-stage.ts";
-import type { Cluster, Owner, ShardHost } from "../cluster.ts";
+import { type Cluster, type Owner, type ShardHost, soleOwner } from "../cluster.ts";
 import { type ShardId, shardOf } from "../core/placement.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { createClusterServer } from "./cluster-server.ts";
 import { bodyOf } from "./gather.ts";
 import type { PeerOutcome, PeerRequest } from "./peers.ts";
-import { soleOwner } from "./sole-owner.ts";
 
 const TEXT = { "content-type": "text/plain" };
 const OTHER: Owner = { node: "n2", url: "http://n2", peer: "n2:1", isSelf: false };
@@ -120,7 +119,7 @@ describe("a node of a cluster", () => {
     await server.close();
   });
 
-  test("FW1 FW3 what nobody has done waits for the next owner, and not without end", async () => {
+  test("FW1 FW3 what no owner has done waits for the next owner, and not without end", async () => {
     const { server, ask, owners, outcomes, sent } = openNode();
     await server.join();
     owners.set(2, OTHER);

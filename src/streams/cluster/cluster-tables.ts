@@ -1,7 +1,7 @@
 /**
  * The tables of one shard, for a node that owns several: one sign of life for all, and takeovers that the node has decided.
  *
- *   - CT1 a shard is taken only at the epoch at which the node saw that it may be taken: whoever was faster keeps it.
+ *   - CT1 a shard is taken only at the epoch at which the node saw that it may be taken: a faster node keeps it.
  */
 
 import { HapaxError } from "../../base/errors.ts";

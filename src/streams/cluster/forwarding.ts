@@ -1,7 +1,7 @@
 /**
  * Gets a request to the owner of its shard, wherever that is, and its answer back.
  *
- *   - FW1 a request goes on only if it was done by nobody so far, or if doing it again does no harm: it reads, it creates, or
+ *   - FW1 a request goes on only if no owner has done it so far, or if doing it again does no harm: it reads, it creates, or
  *     it has an identity. For any other one the client hears that its outcome is not known;
  *   - FW2 a request that came from another node goes no further, so there are no loops;
  *   - FW3 what waits for an owner waits no longer than `waitMs`.

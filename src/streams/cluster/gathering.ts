@@ -1,4 +1,4 @@
-/** Calls that are about all shards: lists, health, metrics, and a transaction whose shard nobody remembers. */
+/** Calls that are about all shards: lists, health, metrics, and a transaction whose shard is not known. */
 
 import { metricHead, metricLine } from "../../base/prometheus-text.ts";
 import type { Cluster } from "../cluster.ts";
@@ -11,7 +11,7 @@ import { firstKnown, mergeLists, mergeMetrics, type ShardAnswer } from "./gather
 import { KeptExchange } from "./kept-exchange.ts";
 import type { Where } from "./where.ts";
 
-/** Answers are put together as plain text, whatever the client takes. */
+/** Answers are put together as plain text, also if the client takes others. */
 const HIDDEN = new Set(["accept-encoding", "if-none-match"]);
 
 export interface GatheringParts {
@@ -66,7 +66,7 @@ export class Gathering {
     if (where.kind === "list") {
       return mergeLists(answers, exchange.query, where.listed) ?? json(200, {});
     }
-    // Without a shard nobody has asked whether the caller may see this.
+    // Without a shard no handler has asked whether the caller may see this.
     if (answers.length === 0) {
       (await this.#parts.gate.admit(exchange)).requireOneOf(["observe"]);
     }

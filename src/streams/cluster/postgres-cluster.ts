@@ -1,5 +1,5 @@
 /**
- * A cluster over one PostgreSQL: each node looks at the rows of all nodes and shards a few times in a lease, and comes to the same plan
+ * A cluster over one PostgreSQL: each node looks at the rows of all nodes and shards a few times in a lease, and makes the same plan
  * as the others (core/assignment.ts). It takes what is its own by that plan, and gives up what is not.
  *
  *   - PC1 safety rests on the epoch in every commit, and on nothing here;
@@ -352,7 +352,7 @@ export class PostgresCluster implements Cluster {
     }
   }
 
-  /** Removes the rows of nodes that are gone for long: their names are random where nobody gives them. */
+  /** Removes the rows of nodes that are gone for long: their names are random where the operator gives none. */
   #forget(nodes: readonly (FoundNode & { readonly isAlive: boolean })[], nowMs: number): void {
     for (const found of nodes) {
       const since = this.#deadSince.get(found.node);

@@ -1,11 +1,11 @@
 /**
- * Which node should own which shard, and what a node does about it. Every node decides from the same rows, so all come to the same
- * end without talking to each other. Safety does not rest on this: the epoch in every commit does.
+ * Which node should own which shard, and what a node does about it. Every node decides from the same rows, so all decide the same
+ * without talking to each other. Safety does not rest on this: the epoch in every commit does.
  *
  *   - AS1 a shard belongs to the node with the highest score for it (rendezvous): a node that comes or goes moves only its own
  *     shards;
  *   - AS2 a pin wins, as long as its node is there;
- *   - AS3 a shard with a living owner is given up by that owner, and taken by nobody else;
+ *   - AS3 a shard with a living owner is given up by that owner, and taken by no other node;
  *   - AS4 a shard is taken by its target alone, and only if it is free or its owner is dead.
  */
 
