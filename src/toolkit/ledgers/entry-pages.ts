@@ -80,7 +80,7 @@ export function placeInPages(from: string): readonly [string, string] {
 }
 
 /** Compares the places of two rows as SQLite orders texts: by their bytes. */
-export function byPlace(one: Row, other: Row): number {
+export function byPlace(one: StatementRow, other: StatementRow): number {
   return byBytes(one["scope"], other["scope"]) || byBytes(one["key"], other["key"]);
 }
 

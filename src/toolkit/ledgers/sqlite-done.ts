@@ -14,7 +14,7 @@ import { changesOf } from "../databases/sqlite.ts";
 import { sqliteValue } from "../databases/sqlite-bytes.ts";
 import { sweepDayFor } from "../rules/day-table.ts";
 import { byPlace, pageStatement } from "./entry-pages.ts";
-import { DELAY_MS_MAX, moveStatement, type Row, writtenOf } from "./entry-statements.ts";
+import { DELAY_MS_MAX, moveStatement, type StatementRow, writtenOf } from "./entry-statements.ts";
 import type { EntryWrite, Expected, PageFilter, Place } from "./ledger.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
 
@@ -64,13 +64,13 @@ export function isDoneAtOnce({ state, attempts, leaseMs, keepMs }: EntryWrite): 
 export function withDonePages(
   session: Session,
   filter: PageFilter,
-  rows: readonly Row[],
-): readonly Row[] {
+  rows: readonly StatementRow[],
+): readonly StatementRow[] {
   // What is done is in no other state.
   if (filter.state !== undefined) return rows;
   const { text, values } = pageStatement(OF_DAY, filter);
-  const read = (sql: string, given: readonly SqliteValue[]): readonly Row[] =>
-    session.prepare(sql).all(...given) as readonly Row[];
+  const read = (sql: string, given: readonly SqliteValue[]): readonly StatementRow[] =>
+    session.prepare(sql).all(...given) as readonly StatementRow[];
   const ofDays = read("SELECT day FROM hapax_days", []).flatMap(({ day }) =>
     read(text, [day as SqliteValue, ...values.map(sqliteValue)]),
   );
