@@ -53,7 +53,7 @@ export const objectFaults: readonly Fault[] = [
     name: "objects: a transaction creates a stream of another object",
     guarantee: "G72",
     file: "src/streams/server/transactions.ts",
-    find: 'if (operation.kind === "create") parts.checkPlace?.(operation.command.name, exchange);',
+    find: "checkPlaces(call, parsed.operations);",
     replace: "",
     caughtBy: {
       file: PARTS_TEST,
@@ -73,7 +73,7 @@ export const objectFaults: readonly Fault[] = [
     },
   },
   {
-    name: "objects: subscriptions that nobody serves are kept in silence",
+    name: "objects: subscriptions without their part are kept in silence",
     guarantee: "G70",
     file: "src/streams/server/compose.ts",
     find: "if (create === undefined && store.world.subscriptions.byId.size > 0) {",

@@ -66,7 +66,7 @@ describe.runIf(why === undefined)("streams of another object", () => {
 
 describe.runIf(why === undefined)("an object without parts", () => {
   test("§12.14 refuses by name what it was made without, and has transactions, groups and forks", async () => {
-    const { host, object } = stage;
+    const { host } = stage;
     await create(stage.url("early", "s"));
     const path = "/v1/stream/__ds/subscriptions/one?object=early";
     const streams = ["/v1/stream/@early/s"];
@@ -75,7 +75,7 @@ describe.runIf(why === undefined)("an object without parts", () => {
     const body = JSON.stringify(wake);
     const subscribed = await send(path, { method: "PUT", headers: JSON_TYPE, body });
     expect(subscribed.status, await subscribed.text()).toBe(201);
-    await object("early").json("/_probe/parts");
+    await stage.object("early").json("/_probe/parts");
     await host.evictAll();
     // Its wakes would never come: it says so, instead of taking appends.
     const kept = await send("/v1/stream/@early/s", { method: "POST", body: "x" });

@@ -124,31 +124,15 @@ export function composeServer(
   options: ServerOptions,
   composed: readonly ServerPart[],
 ): HapaxServer {
-  const { clock, random, onFault, authorize, address, digest = webDigest } = components;
+  const { authorize, address, onFault } = components;
   const reach = { address, hasAuthentication: authorize !== undefined };
   const resolved = resolveServerOptions(options, reach);
   const faults = createFaults(components, resolved, composed);
   const engine = createEngine(components, resolved, composed);
   engine.start().catch(onFault);
-  const drain = new Drain();
   const doorsFor = (inForce: ResolvedServerOptions): Doors => createDoors(components, inForce);
-  const parts: ServerParts = {
-    engine,
-    doors: doorsFor(resolved),
-    gate: new Gate({ authorize, timeoutMs: resolved.authorizeTimeoutMs, clock, onFault }),
-    quotas: new QuotaBook(clock, engine.holdings),
-    clock,
-    random,
-    options: resolved,
-    drain,
-    answers: components.answers ?? new AnswerBudget(clock, resolved.answersBytesMax),
-    digest,
-    decoding: new Decoding(components.decompress),
-    dashboard: components.dashboard,
-    checkPlace: components.checkPlace,
-    routes: new RouteBook(composed),
-    front: composed.find(({ front }) => front !== undefined)?.front,
-  };
+  const parts = createParts(components, resolved, engine, composed);
+  const { drain } = parts;
   const holder: PartsHolder = { current: parts };
   const { ids, audit, watch } = createWatch(components, parts.routes);
   const handle = createRouter(holder, onFault, watch, components.compress, faults);
@@ -190,6 +174,32 @@ export function composeServer(
     },
   };
   return server;
+}
+
+function createParts(
+  components: ServerComponents,
+  options: ResolvedServerOptions,
+  engine: Engine,
+  composed: readonly ServerPart[],
+): ServerParts {
+  const { clock, random, onFault, authorize, digest = webDigest } = components;
+  return {
+    engine,
+    doors: createDoors(components, options),
+    gate: new Gate({ authorize, timeoutMs: options.authorizeTimeoutMs, clock, onFault }),
+    quotas: new QuotaBook(clock, engine.holdings),
+    clock,
+    random,
+    options,
+    drain: new Drain(),
+    answers: new AnswerBudget(clock, options.answersBytesMax),
+    digest,
+    decoding: new Decoding(components.decompress),
+    dashboard: components.dashboard,
+    checkPlace: components.checkPlace,
+    routes: new RouteBook(composed),
+    front: composed.find(({ front }) => front !== undefined)?.front,
+  };
 }
 
 /** A page that gives its name an address of this machine has no credential. So with authentication every name is good. */

@@ -16,7 +16,7 @@ import type { Faults } from "./faults.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
 import { failureAnswer, isInside, isRefusal, problemAnswer } from "./problem.ts";
 import type { RouteOperation, Route, RouteMethod } from "./route.ts";
-import { STREAM_ROUTE } from "./route-book.ts";
+import { type RouteBook, STREAM_ROUTE } from "./route-book.ts";
 import type { Watch, Watched } from "./watch.ts";
 
 const FAULTS_PATH = "/_test/inject-error";
@@ -47,12 +47,11 @@ export function createRouter(
   faults: Faults | undefined,
 ): Handle {
   const { routes } = holder.current;
-  const isProbe = (path: string): boolean => routes.find(path)?.route.isProbe === true;
 
   function dispatch(watched: Watched, parts: ServerParts): ServerAnswer | Promise<ServerAnswer> {
     const { exchange } = watched;
     const { path, method } = exchange;
-    if (parts.drain.isDraining && !(isProbe(path) && method !== "OPTIONS")) {
+    if (parts.drain.isDraining && !(isProbe(routes, path) && method !== "OPTIONS")) {
       throw new HapaxError("shutting_down", "no new requests are taken");
     }
     if (method === "OPTIONS") return PREFLIGHT;
@@ -65,13 +64,7 @@ export function createRouter(
     }
     const found = routes.find(path);
     if (found !== undefined) return call(found.route, watched, parts, found.params);
-    const refusal = routes.unknown(path);
-    if (refusal !== undefined) return refusal;
-    if (path.startsWith(OWN_PREFIX)) {
-      throw new HapaxError("not_found", "there is no such route under /_hapax/");
-    }
-    if (path.startsWith(TEST_PREFIX)) throw new HapaxError("not_found", "faults are not enabled");
-    return call(STREAM_ROUTE, watched, parts, NO_PARAMS);
+    return refuseReserved(routes, path) ?? call(STREAM_ROUTE, watched, parts, NO_PARAMS);
   }
 
   function fail(error: unknown): ServerAnswer {
@@ -141,6 +134,21 @@ function released(watched: Watched, answer: ServerAnswer): ServerAnswer {
 }
 
 const UNDERSCORE = 0x5f;
+
+function isProbe(routes: RouteBook, path: string): boolean {
+  return routes.find(path)?.route.isProbe === true;
+}
+
+/** The answer to a path that no route takes, and that is no stream either. Undefined: it is a stream. */
+function refuseReserved(routes: RouteBook, path: string): ServerAnswer | undefined {
+  const refusal = routes.unknown(path);
+  if (refusal !== undefined) return refusal;
+  if (path.startsWith(OWN_PREFIX)) {
+    throw new HapaxError("not_found", "there is no such route under /_hapax/");
+  }
+  if (path.startsWith(TEST_PREFIX)) throw new HapaxError("not_found", "faults are not enabled");
+  return undefined;
+}
 
 /** Finds out who calls, checks what the route needs, and calls its handler. */
 function call(

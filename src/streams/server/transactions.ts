@@ -77,10 +77,8 @@ async function commit(call: RouteCall): Promise<ServerAnswer> {
   const body = coding === undefined ? sent : await decodeBody(call, coding, sent);
   const parsed = parseTransaction(exchange.header("content-type"), body, bodyBytesMax);
   if (parsed.kind === "refused") return refuse(parsed.refusal);
-  for (const operation of parsed.operations) {
-    checkOperation(access, head, operation);
-    if (operation.kind === "create") parts.checkPlace?.(operation.command.name, exchange);
-  }
+  for (const operation of parsed.operations) checkOperation(access, head, operation);
+  checkPlaces(call, parsed.operations);
   ticket?.takeAppends(countWrites(parsed.operations), body.length);
   const identity = await identify(parts, access, head, body);
   const scope = await scopeOperations(parts, access, parsed.operations);
@@ -198,6 +196,16 @@ function checkOperation(access: Access, head: IdentityHead, operation: Operation
       return;
     default:
       operation satisfies never;
+  }
+}
+
+/** Streams that are created here are streams of this server. */
+function checkPlaces(
+  { exchange, parts }: RouteCall,
+  operations: readonly OperationRequest[],
+): void {
+  for (const operation of operations) {
+    if (operation.kind === "create") parts.checkPlace?.(operation.command.name, exchange);
   }
 }
 
