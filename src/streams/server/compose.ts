@@ -192,7 +192,7 @@ function createParts(
     random,
     options,
     drain: new Drain(),
-    answers: new AnswerBudget(clock, options.answersBytesMax),
+    answers: components.answers ?? new AnswerBudget(clock, options.answersBytesMax),
     digest,
     decoding: new Decoding(components.decompress),
     dashboard: components.dashboard,
