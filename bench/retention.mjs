@@ -69,7 +69,7 @@ await main(async () => {
     const head = await fetch(url, { method: "HEAD" });
     const earliest = Number(head.headers.get("Stream-Earliest-Offset")?.slice(17));
     const share = figures.most / keepBytes;
-    console.log(formatMachine(machineOf()));
+    console.log(formatMachine(machineOf(directory)));
     console.log(
       `took ${(figures.sent / MB).toFixed(0)} MB in ${seconds.toFixed(1)} s, keeps ${(keepBytes / MB).toFixed(0)} MB; ` +
         `left at the end ${((figures.sent - earliest) / MB).toFixed(1)} MB, live at most ${(figures.live / MB).toFixed(1)} MB`,

@@ -1,13 +1,19 @@
 // `hapax trim` and `hapax retention` against a server. PROTOCOL.md §23
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { hapax } from "../../test/kits/cli-harness.ts";
+import type { AuditEntry } from "../streams/log.ts";
 import { type NodeServer, startNodeServer } from "../streams/runtimes/node.ts";
 
 let server: NodeServer;
+const audit: AuditEntry[] = [];
 let env: Readonly<Record<string, string>>;
 
 beforeAll(async () => {
-  server = await startNodeServer({ store: "memory", port: 0, onAudit: () => undefined });
+  server = await startNodeServer({
+    store: "memory",
+    port: 0,
+    onAudit: (entry) => audit.push(entry),
+  });
   env = { HAPAX_URL: server.url };
 });
 
@@ -57,4 +63,18 @@ test("a rule is set at creation, shown, changed and taken away", async () => {
   expect((await run("retention", "c", "--none")).stdout).toBe("retention of /v1/stream/c: none\n");
   expect((await run("head", "c")).stdout).not.toContain("retention");
   expect((await run("retention", "c")).code).not.toBe(0);
+});
+
+test("each cut and each rule is in the audit, and a cut that changes nothing is not", async () => {
+  audit.length = 0;
+  await run("create", "d");
+  await run("append", "d", "1");
+  for (let times = 0; times < 2; times += 1) await run("trim", "d", "--before", at(2));
+  await run("retention", "d", "--none");
+  const target = "/v1/stream/d";
+  expect(audit).toMatchObject([
+    { act: "stream.create", target },
+    { act: "stream.trim", target, outcome: "done", details: { earliest: at(2) } },
+    { act: "stream.retention", target, outcome: "done", details: { retention: "none" } },
+  ]);
 });

@@ -12,7 +12,7 @@
  * | `append` | append to streams, also in transactions |
  * | `create` | create streams |
  * | `close` | close streams |
- * | `delete` | delete streams |
+ * | `delete` | delete streams, trim them, and set what they keep |
  * | `consume` | create groups, join them, claim and commit; shows the offsets of their streams, and no record |
  * | `subscribe` | create subscriptions, look at them, claim and delete them; shows the offsets of their streams, and no record |
  * | `admin` | reset groups and producers, delete groups, list producers |

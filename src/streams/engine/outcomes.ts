@@ -33,7 +33,7 @@ export type DeleteOutcome = { readonly kind: "deleted" } | Missing | Gone;
 
 /** The result of a cut. `earliest` counts from when it is durable. */
 export type TrimOutcome =
-  | { readonly kind: "trimmed"; readonly earliest: Offset }
+  | { readonly kind: "trimmed"; readonly earliest: Offset; readonly isRepeated: boolean }
   | { readonly kind: "needed"; readonly needed: Needed }
   | { readonly kind: "beyond_tail"; readonly tail: Offset }
   | Missing

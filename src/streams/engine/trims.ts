@@ -74,7 +74,8 @@ export class Trims {
     if (decision.kind === "needed") return writer.settled().then(() => decision);
     if (decision.kind === "trimmed") writer.stage(decision.change);
     const earliest = earliestOf(writer.world, state);
-    return writer.settled().then(() => ({ kind: "trimmed", earliest }) as const);
+    const isRepeated = decision.kind === "unchanged";
+    return writer.settled().then(() => ({ kind: "trimmed", earliest, isRepeated }) as const);
   }
 
   /** Sets the rule of a stream, or takes it away. What is there beyond its bytes goes at once. */

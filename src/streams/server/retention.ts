@@ -78,7 +78,10 @@ async function trim({ exchange, parts, access }: RouteCall): Promise<ServerAnswe
       return refuseNeeded(stream, outcome.needed);
     case "trimmed": {
       const earliest = formatOffset(outcome.earliest);
-      const audit = { details: { stream, earliest, ...(needed === undefined ? {} : { needed }) } };
+      const details = { earliest, ...(needed === undefined ? {} : { needed }) };
+      const acts = [{ act: "stream.trim", target: stream }];
+      // A repetition changes nothing.
+      const audit = outcome.isRepeated ? false : { acts, details };
       return { status: 204, headers: { [HEADER.earliestOffset]: earliest }, audit };
     }
   }
@@ -101,5 +104,6 @@ async function setRetention({ exchange, parts, access }: RouteCall): Promise<Ser
   const { kind } = await parts.engine.setRetention(stream, rule === "none" ? undefined : rule);
   if (kind === "missing") return refuseMissing(parts, stream, access);
   if (kind === "gone") return refuseGone(stream);
-  return { status: 204, headers: {}, audit: { details: { stream, retention: text } } };
+  const acts = [{ act: "stream.retention", target: stream }];
+  return { status: 204, headers: {}, audit: { acts, details: { retention: text } } };
 }
