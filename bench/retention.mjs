@@ -40,6 +40,7 @@ await main(async () => {
     headers: { ...type, "Stream-Retention": `bytes=${keepBytes}` },
   });
   const body = new Uint8Array(100_000).fill(7);
+  const sevens = Buffer.alloc(16 * 1024 * 1024, 7);
   const figures = { sent: 0, most: 0, live: 0, pages: 0, wrong: 0 };
   const delay = monitorEventLoopDelay({ resolution: 5 });
   delay.enable();
@@ -60,7 +61,11 @@ await main(async () => {
       const answer = await fetch(url);
       const page = new Uint8Array(await answer.arrayBuffer());
       figures.pages += 1;
-      if (answer.status !== 410 && page.some((byte) => byte !== 7)) figures.wrong += 1;
+      // A page is refused if it was trimmed between the look and the read.
+      const isRight =
+        answer.status === 410 || Buffer.compare(page, sevens.subarray(0, page.length)) === 0;
+      if (!isRight) figures.wrong += 1;
+      await new Promise((resolve) => setTimeout(resolve, 20));
     }
   };
   try {
