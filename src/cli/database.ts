@@ -57,7 +57,7 @@ export function asDatabaseFailure(error: unknown): unknown {
   );
 }
 
-/** A bug of ours is told as such. */
+/** A bug of ours keeps its stack. */
 function isOfProgram(error: unknown): boolean {
   return (
     error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError

@@ -174,7 +174,7 @@ describe.skipIf(reason !== undefined)("hapax copy", () => {
     });
     await file.close();
     const full = freshDirectory();
-    writeFileSync(join(full, "notes.txt"), "of somebody else");
+    writeFileSync(join(full, "notes.txt"), "of another program");
     const tables = await openOnPool(server.pool, { schema, leaseMs: 400 });
     const target = freshDirectory();
     expect(await copy(urlOf(), target)).toMatchObject({

@@ -13,7 +13,7 @@ const IS_LONG = process.env["HAPAX_LONG"] === "1";
 const TAKEOVERS = IS_LONG ? 1000 : 21;
 const PRODUCERS = 3;
 const POINTS = ["before", "sent", "after"] as const;
-/** How long an owner works before it is stopped at whatever it does, if the statement does not come. */
+/** How long an owner works before it is stopped at any other place, if the statement does not come. */
 const WORK_MS = 2000;
 const TYPE = { "Content-Type": "application/octet-stream" };
 
@@ -86,7 +86,7 @@ function pause(ms: number): Promise<void> {
 class Producer {
   readonly path: string;
   readonly #id: string;
-  /** The first record that nobody has acknowledged. */
+  /** The first record that was not acknowledged. */
   next = 0;
   /** Of records that were answered by an owner after the next one was there. */
   lateAcks = 0;
@@ -132,7 +132,7 @@ class Producer {
   #answered(sequence: number, status: number, offset: string, isLate: boolean): void {
     if (status !== 200 && status !== 204) return;
     if (isLate) this.lateAcks += 1;
-    // A late answer may speak of a record that was acknowledged since. Nobody may speak of one that is to come.
+    // A late answer may speak of a record that was acknowledged since. No answer may speak of one that is to come.
     if (sequence > this.next) this.problems.push(`${sequence} before ${this.next}`);
     if (sequence !== this.next) return;
     if (offset < this.offset) this.problems.push(`${offset} after ${this.offset}`);

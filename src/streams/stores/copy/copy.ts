@@ -44,7 +44,7 @@ export interface CopyReport {
 const IMAGE_STEP_BYTES = 1024 * 1024;
 
 /**
- * Copies everything, compares it, and makes the target a store. The caller closes both sides. `onLast`: hears of the last
+ * Copies everything, compares it, and makes the target a store. The caller closes both sides. `onLast` gets the last
  * frame of the source.
  */
 export async function copyStore(
