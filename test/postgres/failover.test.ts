@@ -4,7 +4,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { appendFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import pg from "pg";
-import { describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { pgSession } from "../../src/streams/stores/postgres/clients.ts";
 import { HostSessions, withPatience } from "../../src/streams/stores/postgres/hosts.ts";
@@ -43,6 +43,8 @@ async function until(what: string, look: () => Promise<boolean> | boolean): Prom
   throw new Error(`did not happen: ${what}`);
 }
 
+const started: Server[] = [];
+
 /** One of two servers: now the primary, now the standby. */
 class Server {
   readonly name: string;
@@ -59,6 +61,7 @@ class Server {
     const account = { user: "postgres", database: "postgres" };
     this.pool = new pg.Pool({ host, ...account, max: 8, connectionTimeoutMillis: 2000 });
     this.pool.on("error", () => undefined);
+    started.push(this);
   }
 
   start(): void {
@@ -153,6 +156,10 @@ function sessionOver(servers: readonly Server[]) {
 }
 
 describe.skipIf(reason !== undefined)("a primary that fails under a load", () => {
+  afterEach(async () => {
+    for (const server of started.splice(0)) await server.stop();
+  }, 60_000);
+
   test(
     "G81 every append that was acknowledged over failovers is there once, in order",
     async () => {
@@ -265,7 +272,6 @@ describe.skipIf(reason !== undefined)("a primary that fails under a load", () =>
       expect(problems).toEqual([]);
       await door.stop();
       console.log(`failovers: ${JSON.stringify({ cycles, acked: total(), settled, barriers })}`);
-      for (const one of both) await one.stop();
     },
     IS_LONG ? 900_000 : 180_000,
   );
@@ -314,6 +320,5 @@ describe.skipIf(reason !== undefined)("a primary that fails under a load", () =>
     );
     expect(frames[0]?.count).toBe(1);
     await store.close();
-    for (const one of [primary, standby]) await one.stop();
   }, 180_000);
 });

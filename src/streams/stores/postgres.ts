@@ -3,7 +3,7 @@
  *
  * The journal is in journal/. In postgres/ is what a database adds: session and clients (the user's client), hosts (URLs),
  * engine-checks, schema, tables and postgres-tables (each call is one statement), fence (unknown outcomes), ownership (who
- * writes), contents (replay), postgres-log, postgres-room.
+ * writes), contents (replay), postgres-log, postgres-room, and verification and row-scan for `hapax verify --store`.
  */
 
 import { systemClock } from "../../base/clock.ts";
