@@ -199,7 +199,7 @@ async function startPostgres(folder) {
   if (path === undefined) throw new Error(missing);
   const data = join(folder, "data");
   // PostgreSQL refuses to be run by root.
-  const identity = userInfo().uid === 0 ? nobody() : {};
+  const identity = userInfo().uid === 0 ? otherUser() : {};
   mkdirSync(data, { recursive: true });
   if (identity.uid !== undefined)
     for (const one of [folder, data]) chownSync(one, identity.uid, identity.gid);
@@ -249,8 +249,9 @@ async function connected(make) {
   }
 }
 
-function nobody() {
-  for (const name of ["postgres", "nobody"]) {
+/** A user without rights, which every Debian has. */
+function otherUser() {
+  for (const name of ["postgres", "www-data"]) {
     const { status, stdout } = spawnSync("id", ["-u", name], { encoding: "utf8" });
     const group = spawnSync("id", ["-g", name], { encoding: "utf8" });
     if (status === 0) return { uid: Number(stdout), gid: Number(group.stdout) };

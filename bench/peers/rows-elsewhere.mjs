@@ -115,7 +115,7 @@ async function stalls(run) {
 }
 
 async function transactions(run) {
-  const small = quick(run, "--records", "40000", "--rounds", "1");
+  const small = quick(run, "--records", "10000", "--rounds", "1");
   const { results: all } = await results(
     run,
     "processing.mjs",

@@ -63,7 +63,7 @@ export function redisTail({ port, digest, stream, size = 100 }) {
 
 const NATS_HELLO = 'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n';
 
-/** The answer comes to an inbox of the connection when the record is stored. */
+/** NATS answers to an inbox of the connection when it has stored the record. */
 function natsPublish(subject, id, body) {
   const head = `NATS/1.0\r\nNats-Msg-Id: ${id}\r\n\r\n`;
   const [headBytes, bytes] = [bytesOf(head), bytesOf(head) + bytesOf(body)];
