@@ -13,6 +13,7 @@
 import type { StreamAppended, Change, StreamCreated, StreamRemoved } from "./change.ts";
 import { applyGroup, applyStreamFound, applyStreamLost, createGroupBook } from "./group.ts";
 import type { GroupBook } from "./group-state.ts";
+import { IdMap } from "../../base/id-map.ts";
 import { KeyWindow } from "../../base/key-window.ts";
 import type { StoredKey, MutableStreamKeys } from "./keys.ts";
 import { NameIndex } from "./name-index.ts";
@@ -62,7 +63,7 @@ export type MutableStream = Mutable<Omit<StreamState, "producers" | "keys">> & {
 export type MutableWorld = Mutable<Omit<World, "streams" | "byId" | "names" | "signingKeys">> & {
   readonly names: NameIndex<StreamName>;
   readonly streams: Map<StreamName, MutableStream>;
-  readonly byId: Map<StreamId, MutableStream>;
+  readonly byId: IdMap<StreamId, MutableStream>;
   readonly signingKeys: string[];
 };
 
@@ -70,7 +71,7 @@ export type MutableWorld = Mutable<Omit<World, "streams" | "byId" | "names" | "s
 export function createWorld(): World {
   const world: MutableWorld = {
     streams: new Map(),
-    byId: new Map(),
+    byId: new IdMap(),
     names: new NameIndex(),
     nextId: 1 as StreamId,
     version: 0,

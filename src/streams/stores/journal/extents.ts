@@ -10,6 +10,7 @@
  */
 
 import { assert } from "../../../base/assert.ts";
+import { IdMap } from "../../../base/id-map.ts";
 import type { Offset, StreamId } from "../../core/types.ts";
 
 export interface Extent {
@@ -203,7 +204,7 @@ export class StreamExtents {
 
 /** The extents of all streams, and the live bytes of each segment. */
 export class ExtentIndex {
-  readonly streams = new Map<StreamId, StreamExtents>();
+  readonly streams = new IdMap<StreamId, StreamExtents>();
   readonly #liveBytes = new Map<number, number>();
   /** Streams that a snapshot has from a later offset on. */
   readonly trimmed = new Set<StreamId>();
