@@ -162,8 +162,8 @@ export const connectionFaults: readonly Fault[] = [
     name: "a lost lease keeps its connection",
     guarantee: "G25",
     file: LENDING,
-    find: "const stopListening = onAbort(signal, end);",
-    replace: "const stopListening = onAbort(new AbortController().signal, end);",
+    find: "const stopListening = onStop(over, end);",
+    replace: "const stopListening = onStop(new AbortController(), end);",
     caughtBy: {
       file: LENT,
       test: "on PostgreSQL > with pg > a lost lease ends the transaction at once, even if its work hangs",
@@ -173,8 +173,8 @@ export const connectionFaults: readonly Fault[] = [
     name: "work that never ends keeps its key",
     guarantee: "G25",
     file: "src/toolkit/once/claiming.ts",
-    find: "if (this.#terms.workMsMax !== undefined) this.#limit(this.#terms.workMsMax);",
-    replace: "if (this.#terms.workMsMax === 0) this.#limit(this.#terms.workMsMax);",
+    find: "if (this.#endMs === Infinity) return;",
+    replace: "if (this.#endMs > 0) return;",
     caughtBy: { file: BOUNDS, test: "CK5 is given up, and its key is free at once" },
   },
   {

@@ -256,8 +256,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "a failed transaction in PostgreSQL is reported as committed",
     guarantee: "G25",
     file: "src/toolkit/databases/postgres.ts",
-    find: "`${last ?? CHECK_MARK}; COMMIT`",
-    replace: "last === undefined ? 'COMMIT' : `${last}; COMMIT`",
+    find: "`${last?.text(isKept) ?? CHECK_MARK}; COMMIT`",
+    replace: "last === undefined ? 'COMMIT' : `${last.text(isKept)}; COMMIT`",
     caughtBy: {
       file: POSTGRES,
       test: "a transaction in which a statement failed is not told as committed",

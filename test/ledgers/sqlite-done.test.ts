@@ -176,7 +176,10 @@ describe("what changes while work awaits", () => {
     const own = connect(newFile());
     own.exec("CREATE TABLE effects (text TEXT)");
     // As some clients do it: such a statement answers what the one before it has changed.
-    const stale = { run: () => ({ changes: 1 }), get: () => undefined };
+    const stale = new (class {
+      run = () => ({ changes: 1 });
+      get = () => undefined;
+    })();
     const ledger = sqliteLedger(() => ({
       exec: (text: string) => own.exec(text),
       prepare: (text: string) => (text === "SELECT 1" ? stale : own.prepare(text)),

@@ -94,10 +94,10 @@ function isThere(row: unknown): boolean {
 
 /** A statement that makes an entry, if its day is there, and the day. The place has no entry. */
 export interface DoneStatement {
-  run(): unknown;
+  readonly run: () => unknown;
   /** As `run`, if the connection has changed so many rows until now. */
-  runAt(total: number): unknown;
-  makeDay(): void;
+  readonly runAt: (total: number) => unknown;
+  readonly makeDay: () => void;
 }
 
 export function doneStatement(
@@ -117,7 +117,7 @@ export function doneStatement(
   return {
     run: () => session.prepare(MAKE).run(...values),
     runAt: (total) => session.prepare(MAKE_AT).run(...values, total),
-    makeDay() {
+    makeDay: () => {
       session.prepare(MAKE_DAY).run(day);
     },
   };

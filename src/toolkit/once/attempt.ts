@@ -15,10 +15,11 @@ import { failpoint, hasFailpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
 import type { Entry, EntryWrite, Ledger, Locked, LockedEnd } from "../ledgers/ledger.ts";
 import { exhausted, fail, leave, settle, unknownOutcome } from "./attempt-end.ts";
-import { acquire, type Claim, UNSEEN } from "./claiming.ts";
+import { acquire, type Claim } from "./claiming.ts";
 import { TAKEN_MAX } from "./limits.ts";
 import { acquiredBy, type AcquiredLock, endedOf, inLockedTransaction, mayLock } from "./locking.ts";
 import { growingPauses } from "./pauses.ts";
+import { UNSEEN } from "./unseen.ts";
 import type { Bytes, Encodable, JobWork, OnceJob, OnceTransactionContext } from "./options.ts";
 
 /** The end of the work, by this attempt or by another one. */

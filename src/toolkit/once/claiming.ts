@@ -22,6 +22,7 @@ import type { Entry, EntryWrite, Expected, Ledger, Place } from "../ledgers/ledg
 import type { Meter } from "../meters/meter.ts";
 import { LOCK_MS_MAX, UNWRITTEN_MS } from "./limits.ts";
 import type { ResolvedTools } from "./tools.ts";
+import { LOCKED_MS, UNSEEN } from "./unseen.ts";
 
 export interface ClaimTerms extends ClaimRequest {
   readonly leaseMs: number;
@@ -131,22 +132,6 @@ async function shortened<Tx>(ledger: Ledger<Tx>, place: Place, entry: Entry): Pr
   return { ...entry, leaseLeftMs: leaseMs };
 }
 
-/** When to look again at an entry that an open transaction keeps locked: its holder may have lost its connection. */
-const LOCKED_MS = 1_000;
-
-/** Stands for an entry of a transaction that is not committed yet. */
-export const UNSEEN: Entry = {
-  token: 0,
-  revision: 0,
-  state: "running",
-  attempts: 0,
-  leaseLeftMs: LOCKED_MS,
-  keepLeftMs: undefined,
-  ageMs: 0,
-  fingerprint: undefined,
-  data: undefined,
-};
-
 async function unlessLocked<T>(write: () => Promise<T>): Promise<T | "locked"> {
   try {
     return await write();
@@ -240,8 +225,7 @@ export class Claim<Tx> implements ClaimFacts {
     const { workMsMax = Infinity } = this.#terms;
     this.#endMs = this.#tools.clock.steadyMs() + workMsMax;
     // Most work of a lock is over before it is written down: until then it has that timer alone.
-    const isShort = !this.#isWritten && !this.#isResting() && workMsMax > UNWRITTEN_MS;
-    if (!isShort) this.#watchAll();
+    if (this.#isWritten || this.#isResting() || workMsMax <= UNWRITTEN_MS) this.#watchAll();
     this.#renewLater();
   }
 

@@ -8,10 +8,11 @@ import type { Stoppable, Stopper } from "../../base/aborts.ts";
 import { pause } from "../../base/pause.ts";
 import { decideClaim } from "../rules/claim.ts";
 import type { Entry, Ledger, Locked, LockedEnd, Place } from "../ledgers/ledger.ts";
-import { Claim, type ClaimTerms, UNSEEN } from "./claiming.ts";
+import { Claim, type ClaimTerms } from "./claiming.ts";
 import type { ResolvedTools } from "./tools.ts";
 import { LOCK_MS_MAX } from "./limits.ts";
 import { growingPauses } from "./pauses.ts";
+import { UNSEEN } from "./unseen.ts";
 
 /** The result of `acquiredBy()`. `claims first`: the key needs a claim that is committed before its work begins. */
 export type AcquiredLock<Tx> =
