@@ -178,6 +178,17 @@ export const connectionFaults: readonly Fault[] = [
     caughtBy: { file: BOUNDS, test: "CK5 is given up, and its key is free at once" },
   },
   {
+    name: "a lock that lasts is not watched",
+    guarantee: "G25",
+    file: "src/toolkit/once/claiming.ts",
+    find: "if (!this.#isWritten) this.#watchAll();",
+    replace: "if (this.#isWritten) this.#watchAll();",
+    caughtBy: {
+      file: "test/once/locking.test.ts",
+      test: "CK7 that stands still is taken over, and its end is refused",
+    },
+  },
+  {
     name: "a clock that is set back keeps a dead lease",
     guarantee: "G25",
     file: "src/toolkit/once/claiming.ts",
