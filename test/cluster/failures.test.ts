@@ -25,12 +25,12 @@ if (reason !== undefined) {
   interface Stage {
     readonly nodes: NodeProcess[];
     readonly producers: readonly ClusterProducer[];
-    start(name: string): Promise<NodeProcess>;
-    at(name: string): NodeProcess;
+    readonly start: (name: string) => Promise<NodeProcess>;
+    readonly at: (name: string) => NodeProcess;
     /** Waits until every producer has had so many more answers. */
-    progress(appends: number): Promise<void>;
-    failures(): readonly string[];
-    longestMs(): number;
+    readonly progress: (appends: number) => Promise<void>;
+    readonly failures: () => readonly string[];
+    readonly longestMs: () => number;
   }
 
   /** Three nodes under load; afterwards all streams are compared with what was acknowledged. */
