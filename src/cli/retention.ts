@@ -58,7 +58,10 @@ export function retentionFacts(answer: CliAnswer): RetentionFacts {
 export function retentionPairs(answer: CliAnswer): [string, string][] {
   const { earliestOffset, retention } = retentionFacts(answer);
   const pairs: [string, string][] = [];
-  if (earliestOffset !== undefined) pairs.push(["earliest offset", earliestOffset]);
+  // Only of a stream that was trimmed.
+  if (earliestOffset !== undefined && /[1-9]/.test(earliestOffset)) {
+    pairs.push(["earliest offset", earliestOffset]);
+  }
   if (retention !== undefined) pairs.push(["retention", retention]);
   return pairs;
 }
@@ -131,7 +134,7 @@ export const trimCommand: Command = {
   ],
   details: [
     "Offsets do not change. Data that a group, a subscription or a fork still needs is not trimmed without",
-    "--drop-needed. hapax head shows where a stream begins; readers before that get the error offset_trimmed.",
+    "--drop-needed. hapax head shows where a trimmed stream begins; readers before that get the error offset_trimmed.",
   ],
   examples: [
     [
