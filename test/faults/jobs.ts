@@ -5,7 +5,7 @@ import type { Fault } from "./faults.ts";
 const DECIDE = "src/streams/core/job-decide.ts";
 const HISTORIES = {
   file: "src/streams/core/job-decide.test.ts",
-  test: "jobs > JB1-JB7 hold after each step of every history of five",
+  test: "jobs > the rules hold after each step of every history of five",
 };
 const wire = (test: string) => ({
   file: "src/streams/server/jobs.test.ts",

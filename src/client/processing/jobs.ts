@@ -427,7 +427,7 @@ export class JobWorker<T = unknown> {
     }
   }
 
-  /** The call that was given up may have been answered: nobody has begun these jobs. */
+  /** The call that was given up may have been answered: no worker has begun these jobs. */
   async #giveBackUnseen(): Promise<void> {
     if (!this.#membership.isWaiting) return;
     try {

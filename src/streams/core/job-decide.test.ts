@@ -136,20 +136,20 @@ class JobHistory {
       const job = before.get(offset);
       const isFree =
         job?.holder === undefined || dropped.has(job.holder) || !this.group.members.has(job.holder);
-      assert(isFree, "JB1 a job has one worker");
-      assert((this.dueMs.get(offset) ?? 0) <= this.atMs, "JB3 a job is not given before its time");
+      assert(isFree, "a job has one worker");
+      assert((this.dueMs.get(offset) ?? 0) <= this.atMs, "a job is not given before its time");
       assert(!this.done.has(offset), "a job that is done is given again");
       const count = (this.counts.get(offset) ?? 0) + 1;
-      assert(attempt === count, `JB4 every time counts: ${attempt} and not ${count}`);
+      assert(attempt === count, `every time counts: ${attempt} and not ${count}`);
       this.counts.set(offset, count);
       this.told.push({ worker, stream, offset, token: decision.change.token, attempt });
     }
     this.apply(decision.change);
-    assert(this.group.jobCount <= ROOM.openMax, "JB7 too many jobs are open");
+    assert(this.group.jobCount <= ROOM.openMax, "too many jobs are open");
     const own = findUnseen(this.group, worker, decision.change.token - 1, () => id);
     const given = decision.change.jobs.map(([, offset]) => offset).toSorted(ascending);
     const seen = own?.records.map(({ offset }) => offset).toSorted(ascending);
-    assert(JSON.stringify(seen) === JSON.stringify(given), "JB6 what was given is found again");
+    assert(JSON.stringify(seen) === JSON.stringify(given), "what was given is found again");
   }
 
   settle(kind: "done" | "later" | "give_back", worker: string, index: number): void {
@@ -159,13 +159,13 @@ class JobHistory {
     const job = this.window()?.open.get(offset);
     const isOwn =
       this.group.members.has(worker) && job?.holder === worker && job.token === claim.token;
-    assert((findJob(this.group, worker, claim) !== undefined) === isOwn, "JB2");
+    assert((findJob(this.group, worker, claim) !== undefined) === isOwn, "only its worker has it");
     const later = { ...claim, delayMs: 150, isCounted: kind === "later" };
     const [done, waiting] = kind === "done" ? [[claim], []] : [[], [later]];
     const decision = decideSettle(this.group, worker, done, waiting, this.atMs);
     if (decision.kind !== "settled") return;
     const { change, lost } = decision;
-    assert(change.done.length + change.later.length === (isOwn ? 1 : 0), "JB2 only its worker");
+    assert(change.done.length + change.later.length === (isOwn ? 1 : 0), "only its worker");
     const isRepeated = kind === "done" && this.done.has(offset);
     assert(
       lost.length === (isOwn || isRepeated ? 0 : 1),
@@ -220,7 +220,7 @@ class JobHistory {
     );
     for (let at = 0; at < window.next; at += SIZE) {
       const offset = at as Offset;
-      assert(window.open.has(offset) !== this.done.has(offset), "JB5 a record is open or done");
+      assert(window.open.has(offset) !== this.done.has(offset), "a record is open or done");
     }
   }
 
@@ -245,7 +245,7 @@ const STEPS: readonly Step[] = [
 ];
 
 describe("jobs", () => {
-  test("JB1-JB7 hold after each step of every history of five", () => {
+  test("the rules hold after each step of every history of five", () => {
     let histories = 0;
     const run = (steps: readonly Step[]): void => {
       const history = new JobHistory(2);
@@ -261,7 +261,7 @@ describe("jobs", () => {
     expect(histories).toBe(2 * STEPS.length ** 4);
   }, 60_000);
 
-  test("JB1-JB7 hold in long histories, and each job is done at last", () => {
+  test("the rules hold in long histories, and each job is done at last", () => {
     const worker = fc.nat(4);
     const kinds = fc.constantFrom("done" as const, "later" as const, "give_back" as const);
     const step: fc.Arbitrary<Step> = fc.oneof(

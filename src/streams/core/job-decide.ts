@@ -2,14 +2,14 @@
  * Decides what a group of jobs answers: which records a worker gets, and which of them are done or wait. Such a group gives
  * single records to its members, of any stream to any member. Pure: time is an argument. PROTOCOL.md §20.5.
  *
- *   JB1  a job has at most one worker: it is given again only after it was put back, or when its worker is a member no more;
- *   JB2  only its worker, under the token of that time, ends a job or puts it back;
- *   JB3  a job is not given before it is due;
- *   JB4  each time that a job is given counts as an attempt, before its worker learns of it; only a worker that puts it
- *        back may take that back;
- *   JB5  records are given for the first time in the order of their stream, and none is left out;
- *   JB6  a worker that asks again gets what it has and has not seen;
- *   JB7  at most `openMax` jobs of a group are not done: beyond it nothing new is given.
+ *   - a job has at most one worker: it is given again only after it was put back, or when its worker is a member no more;
+ *   - only its worker, under the token of that time, ends a job or puts it back;
+ *   - a job is not given before it is due;
+ *   - each time that a job is given counts as an attempt, before its worker learns of it; only a worker that puts it
+ *     back may take that back;
+ *   - records are given for the first time in the order of their stream, and none is left out;
+ *   - a worker that asks again gets what it has and has not seen;
+ *   - at most `openMax` jobs of a group are not done: beyond it nothing new is given.
  */
 
 import type {
@@ -64,7 +64,7 @@ export function windowOf({ jobs, offset }: Cursor): JobWindow {
 function isHeld(group: GroupState, job: Job, except: MemberId, atMs: TimeMs): boolean {
   if (job.holder === undefined) return false;
   const member = group.members.get(job.holder);
-  // JB1: a member that did not call in time is dropped as soon as another one calls.
+  // A member that did not call in time is dropped as soon as another one calls.
   return member !== undefined && (member.id === except || member.expiresAtMs > atMs);
 }
 
@@ -114,7 +114,6 @@ export function planTake(
     if (found === undefined) continue;
     const { next, open } = windowOf(cursor);
     for (const job of open.values()) {
-      // JB3
       if (job.dueAtMs > atMs || isHeld(group, job, member, atMs)) continue;
       const { offset, end, dueAtMs } = job;
       due.push({ stream, id: found.id, offset, end, dueAtMs });
@@ -122,7 +121,6 @@ export function planTake(
     if (next < found.tail) fresh.push({ stream, from: next });
   }
   due.sort((one, other) => one.dueAtMs - other.dueAtMs);
-  // JB7
   const left = Math.min(room.openMax - group.jobCount, room.allMax - book.jobCount);
   const freshMax = Math.max(0, Math.min(max - due.length, left));
   // Streams take turns: each answer moves the number of the next one.
@@ -159,7 +157,6 @@ export function decideTake(
       given.add(job);
       jobs.push([stream, offset, job.end, job.attempts + 1]);
     } else if (offset === (next.get(stream) ?? window.next)) {
-      // JB5
       next.set(stream, end);
       jobs.push([stream, offset, end, 1]);
     }
@@ -221,7 +218,6 @@ export function decideSettle(
       continue;
     }
     const dueAtMs = (atMs + claim.delayMs) as TimeMs;
-    // JB4
     waiting.push([claim.stream, claim.offset, dueAtMs, job.attempts - (claim.isCounted ? 0 : 1)]);
   }
   const expiresAtMs = (atMs + group.settings.leaseMs) as TimeMs;
@@ -233,7 +229,7 @@ export function decideSettle(
   };
 }
 
-/** JB2: the job, if this member has it under this token. */
+/** The job, if this member has it under this token. */
 export function findJob(group: GroupState, id: MemberId, claim: JobClaim): Job | undefined {
   const job = group.cursors.get(claim.stream)?.jobs?.open.get(claim.offset);
   const isOwn = job?.holder === id && job.token === claim.token && group.members.has(id);

@@ -7,7 +7,7 @@
  *   TX3  an operation sees what those before it have done: a stream that was created can be appended to, and one that
  *        was closed cannot;
  *   TX4  a commit counts only with the newest token of its stream (GD4), an ack only with its wake, and the end of a job only
- *        by its worker (JB2);
+ *        by its worker;
  *   TX5  a cursor and a subscription are moved by one operation each.
  */
 
