@@ -410,6 +410,23 @@ export const SAMPLES: Readonly<Record<string, Readonly<Record<string, Sample>>>>
   "/_hapax/groups/{group}/reset": {
     POST: groupAct("reset", [200], () => ({ to: "beginning" }), { needs: ["admin"] }),
   },
+  "/_hapax/trim": {
+    POST: ofStream(["delete"], {
+      request: ({ stream }) => ({
+        target: `/_hapax/trim?stream=${stream}&before=0000000000000000_0000000000000000`,
+      }),
+      right: [204],
+    }),
+  },
+  "/_hapax/retention": {
+    PUT: ofStream(["delete"], {
+      request: ({ stream }) => ({
+        target: `/_hapax/retention?stream=${stream}`,
+        headers: { "Stream-Retention": "bytes=1000" },
+      }),
+      right: [204],
+    }),
+  },
   "/_hapax/producers": {
     GET: lookAtProducers,
     HEAD: lookAtProducers,
