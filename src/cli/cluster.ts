@@ -1,6 +1,6 @@
 /** `hapax cluster`: makes the tables of a cluster, shows who owns what, and moves shards. */
 
-import type { Found } from "../streams/cluster/cluster-rows.ts";
+import type { ClusterView } from "../streams/cluster/cluster-rows.ts";
 import { HapaxError } from "../base/errors.ts";
 import { quote } from "./arguments.ts";
 import type { Command, Invocation } from "./command.ts";
@@ -159,7 +159,7 @@ async function drain({ invocation, context, database }: Work): Promise<number> {
   return EXIT.done;
 }
 
-async function readRows({ session, schema, rows, readCluster }: OpenCluster): Promise<Found> {
+async function readRows({ session, schema, rows, readCluster }: OpenCluster): Promise<ClusterView> {
   const row = await readCluster(session, schema);
   if (row === undefined) {
     throw new HapaxError("invalid_options", "there is no cluster here: hapax cluster create");

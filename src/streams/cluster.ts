@@ -9,7 +9,7 @@
 import type { ShardId } from "./core/placement.ts";
 import type { Store, StoreSupport } from "./store.ts";
 
-export interface Owner {
+export interface ShardOwner {
   readonly node: string;
   /** Where clients reach it. Undefined: it did not say. */
   readonly url: string | undefined;
@@ -57,7 +57,7 @@ export interface Cluster {
   secret(): Promise<string>;
   /** Takes part from now on. Resolves when what is this node's by now was taken. */
   join(host: ShardHost): Promise<void>;
-  ownerOf(shard: ShardId): Owner | undefined;
+  ownerOf(shard: ShardId): ShardOwner | undefined;
   /** Whether this node may still answer for what it owns. */
   readonly isValid: boolean;
   /** Looks soon whether something has changed. */
@@ -72,7 +72,7 @@ const SHARD = 0 as ShardId;
 
 /** A cluster of one node and one shard, over any store: memory, files, an object. */
 export function soleOwner(store: Store, self = "sole"): Cluster {
-  const owner: Owner = { node: self, url: undefined, peer: undefined, isSelf: true };
+  const owner: ShardOwner = { node: self, url: undefined, peer: undefined, isSelf: true };
   let host: ShardHost | undefined;
   let isDraining = false;
   return {

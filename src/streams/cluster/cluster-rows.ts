@@ -25,7 +25,7 @@ export interface FoundNode extends NodeRow {
   readonly version: string | undefined;
 }
 
-export interface Found {
+export interface ClusterView {
   readonly nodes: readonly FoundNode[];
   readonly shards: readonly SeenShard[];
 }
@@ -59,7 +59,7 @@ export class ClusterRows implements NameBook {
     node: string,
     life: string,
     isDraining: boolean,
-  ): Promise<Found & { readonly isSigned: boolean }> {
+  ): Promise<ClusterView & { readonly isSigned: boolean }> {
     // A sign of life need not be durable, and must not wait for a standby that is away.
     const { rows } = await this.#session.run(
       `WITH quick AS (SELECT set_config('synchronous_commit', 'off', true) AS level),
@@ -72,7 +72,7 @@ export class ClusterRows implements NameBook {
   }
 
   /** Reads everything, and gives no sign. */
-  async read(): Promise<Found> {
+  async read(): Promise<ClusterView> {
     const { rows } = await this.#session.run(`SELECT ${this.#listed()}`, []);
     return foundIn(rows[0]);
   }
@@ -158,7 +158,7 @@ export class ClusterRows implements NameBook {
 
 type Json = Readonly<Record<string, unknown>>;
 
-function foundIn(row: Readonly<Record<string, unknown>> | undefined): Found {
+function foundIn(row: Readonly<Record<string, unknown>> | undefined): ClusterView {
   const nodes = JSON.parse(sqlText(row?.["nodes"])) as readonly Json[];
   const shards = JSON.parse(sqlText(row?.["shards"])) as readonly Json[];
   return {

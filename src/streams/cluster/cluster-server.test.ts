@@ -1,22 +1,22 @@
 import { describe, expect, test } from "vitest";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { exchangeOf } from "../../../test/kits/server-stage.ts";
-import { type Cluster, type Owner, type ShardHost, soleOwner } from "../cluster.ts";
-import { type ShardId, shardOf } from "../core/placement.ts";
+import { type Cluster, type ShardOwner, type ShardHost, soleOwner } from "../cluster.ts";
+import { type ShardId, shardOfPlacement } from "../core/placement.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { createClusterServer } from "./cluster-server.ts";
-import { bodyOf } from "./gather.ts";
+import { wholeBodyOf } from "./gather.ts";
 import type { PeerOutcome, PeerRequest } from "./peers.ts";
 
 const TEXT = { "content-type": "text/plain" };
-const OTHER: Owner = { node: "n2", url: "http://n2", peer: "n2:1", isSelf: false };
-const text = (answer: ServerAnswer): string => new TextDecoder().decode(bodyOf(answer));
+const OTHER: ShardOwner = { node: "n2", url: "http://n2", peer: "n2:1", isSelf: false };
+const text = (answer: ServerAnswer): string => new TextDecoder().decode(wholeBodyOf(answer));
 
 /** A node that owns shards 0 and 1 of four, in a cluster whose rows a test writes. */
 function openNode(shards = 4) {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
-  const owners = new Map<number, Owner | undefined>();
+  const owners = new Map<number, ShardOwner | undefined>();
   const outcomes: PeerOutcome[] = [];
   const sent: { readonly peer: string; readonly request: PeerRequest }[] = [];
   let host: ShardHost | undefined;
@@ -68,7 +68,7 @@ function openNode(shards = 4) {
 
 /** A stream whose shard is this one. */
 function streamOn(shard: number, shards = 4): string {
-  for (let at = 0; ; at += 1) if (shardOf(`s${at}`, shards) === shard) return `/v1/stream/s${at}`;
+  for (let at = 0; ; at += 1) if (shardOfPlacement(`s${at}`, shards) === shard) return `/v1/stream/s${at}`;
 }
 
 const answered = (status: number): PeerOutcome => {

@@ -11,7 +11,7 @@
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Cluster, ShardHost } from "../cluster.ts";
-import { type ShardId, shardOf } from "../core/placement.ts";
+import { type ShardId, shardOfPlacement } from "../core/placement.ts";
 import {
   createServer,
   type HapaxServer,
@@ -25,11 +25,11 @@ import type { Exchange, ServerAnswer } from "../server/exchange.ts";
 import { Gate } from "../server/gate.ts";
 import type { Reloaded } from "../server/reload.ts";
 import type { Store } from "../store.ts";
-import { Forwarding, type ForwardCounts, isRepeatable } from "./forwarding.ts";
+import { Forwarding, type ForwardCounts, mayBeResent } from "./forwarding.ts";
 import { Gathering } from "./gathering.ts";
 import { KeptExchange } from "./kept-exchange.ts";
 import { LocalShard } from "./local-shard.ts";
-import { Refusals, withOwner } from "./own-answers.ts";
+import { NodeRefusals, withOwner } from "./own-answers.ts";
 import type { Peers } from "./peers.ts";
 import { Placing } from "./placing.ts";
 import { whereOf } from "./where.ts";
@@ -81,7 +81,7 @@ class Node implements ClusterServer, ShardHost {
   readonly #forwarding: Forwarding;
   readonly #placing: Placing;
   readonly #gathering: Gathering;
-  readonly #refusals: Refusals;
+  readonly #refusals: NodeRefusals;
   #given: ServerOptions;
 
   constructor(parts: ClusterComponents, options: ServerOptions) {
@@ -109,7 +109,7 @@ class Node implements ClusterServer, ShardHost {
       decoding: new Decoding(parts.decompress),
       options: () => this.options,
     });
-    this.#refusals = new Refusals(parts, () => this.options);
+    this.#refusals = new NodeRefusals(parts, () => this.options);
     this.#gathering = new Gathering({
       cluster,
       gate: this.#gate,
@@ -210,7 +210,7 @@ class Node implements ClusterServer, ShardHost {
     const kept = new KeptExchange(exchange);
     switch (where.kind) {
       case "placement":
-        return this.#onShard(shardOf(where.placement, shards), kept);
+        return this.#onShard(shardOfPlacement(where.placement, shards), kept);
       case "front":
         return this.#front.handle(exchange);
       case "any":
@@ -229,7 +229,7 @@ class Node implements ClusterServer, ShardHost {
   /** What is about no placement is refused by a shard, with the words that it has for that. */
   #onPlacement(placement: string | undefined, exchange: KeptExchange): Promise<ServerAnswer> {
     if (placement !== undefined) {
-      return this.#onShard(shardOf(placement, this.#cluster.shards), exchange);
+      return this.#onShard(shardOfPlacement(placement, this.#cluster.shards), exchange);
     }
     const [owned] = this.#shards.keys();
     return this.#onShard(owned ?? (0 as ShardId), exchange);
@@ -257,7 +257,7 @@ class Node implements ClusterServer, ShardHost {
     exchange: KeptExchange,
     answer: ServerAnswer,
   ): ServerAnswer | Promise<ServerAnswer> {
-    if (!this.#isLost(shard, answer) || !isRepeatable(exchange)) return answer;
+    if (!this.#isLost(shard, answer) || !mayBeResent(exchange)) return answer;
     return this.#forwarding.send(shard, exchange);
   }
 

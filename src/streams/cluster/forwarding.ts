@@ -10,7 +10,7 @@
 import type { Clock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { SENT } from "../../protocol/headers.ts";
-import type { Cluster, Owner } from "../cluster.ts";
+import type { Cluster, ShardOwner } from "../cluster.ts";
 import type { ShardId } from "../core/placement.ts";
 import type { Exchange, LiveAnswer, ServerAnswer } from "../server/exchange.ts";
 import type { KeptExchange } from "./kept-exchange.ts";
@@ -71,7 +71,7 @@ export class Forwarding {
       if (outcome?.kind === "lost") {
         this.counts.lost += 1;
         isUncertain = true;
-        if (!isRepeatable(exchange)) throw lost();
+        if (!mayBeResent(exchange)) throw lost();
       }
       if (attempt === 0) this.counts.waited += 1;
       else this.counts.resent += 1;
@@ -83,7 +83,7 @@ export class Forwarding {
 
   async #try(
     shard: ShardId,
-    owner: Owner | undefined,
+    owner: ShardOwner | undefined,
     exchange: KeptExchange,
   ): Promise<PeerOutcome | undefined> {
     if (owner === undefined || owner.isSelf || owner.peer === undefined) return undefined;
@@ -147,7 +147,7 @@ export class Forwarding {
 }
 
 /** Whether doing a request twice does what doing it once does. */
-export function isRepeatable(exchange: Pick<Exchange, "method" | "header">): boolean {
+export function mayBeResent(exchange: Pick<Exchange, "method" | "header">): boolean {
   const { method } = exchange;
   if (method === "GET" || method === "HEAD" || method === "PUT") return true;
   const names = [SENT.producerId, SENT.idempotencyKey];

@@ -16,7 +16,7 @@ export interface ShardAnswer {
 
 const text = new TextDecoder();
 
-export function bodyOf(answer: ServerAnswer): Uint8Array {
+export function wholeBodyOf(answer: ServerAnswer): Uint8Array {
   if ("live" in answer || answer.body === undefined) return new Uint8Array(0);
   return answer.body instanceof Uint8Array ? answer.body : joinBytes(answer.body);
 }
@@ -56,7 +56,7 @@ function readPage(
   | { readonly entries: readonly Readonly<Record<string, unknown>>[]; readonly hasMore: boolean }
   | undefined {
   if (answer.status !== 200) return undefined;
-  const page = JSON.parse(text.decode(bodyOf(answer))) as Readonly<Record<string, unknown>>;
+  const page = JSON.parse(text.decode(wholeBodyOf(answer))) as Readonly<Record<string, unknown>>;
   const entries = page[member];
   if (!Array.isArray(entries)) return undefined;
   return {
@@ -81,7 +81,7 @@ export function mergeMetrics(answers: readonly ShardAnswer[], own: string): Whol
   const families = new Map<string, string[]>();
   for (const { shard, answer } of answers) {
     let family: string[] = [];
-    for (const line of text.decode(bodyOf(answer)).split("\n")) {
+    for (const line of text.decode(wholeBodyOf(answer)).split("\n")) {
       const head = /^# HELP (\S+)/.exec(line);
       if (head?.[1] !== undefined) {
         const known = families.get(head[1]);

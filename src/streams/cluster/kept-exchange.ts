@@ -4,7 +4,7 @@ import type { ClientCertificate } from "../access/identity.ts";
 import type { Exchange, RequestHead } from "../server/exchange.ts";
 
 /** What is seen differently from how it was sent. */
-export interface Changes {
+export interface ExchangeChanges {
   /** In lower case. */
   readonly hidden?: ReadonlySet<string>;
   readonly method?: string;
@@ -17,7 +17,7 @@ export class KeptExchange implements Exchange {
   readonly method: string;
   #body: Promise<Uint8Array> | undefined;
 
-  constructor(inner: Exchange, { hidden, method = inner.method, body }: Changes = {}) {
+  constructor(inner: Exchange, { hidden, method = inner.method, body }: ExchangeChanges = {}) {
     this.#inner = inner;
     this.#hidden = hidden;
     this.method = method;

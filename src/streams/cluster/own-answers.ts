@@ -10,7 +10,7 @@ import { finishAnswer } from "../server/policy.ts";
 import { failureAnswer, isInside, isRefusal } from "../server/problem.ts";
 import { RequestIds } from "../server/request-ids.ts";
 
-export class Refusals {
+export class NodeRefusals {
   readonly #parts: Pick<ServerComponents, "authorize" | "address" | "onFault">;
   readonly #options: () => ResolvedServerOptions;
   readonly #ids: RequestIds;

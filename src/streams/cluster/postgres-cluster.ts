@@ -10,7 +10,7 @@
  */
 
 import type { Clock } from "../../base/clock.ts";
-import type { Cluster, ClusterState, Owner, ShardHost } from "../cluster.ts";
+import type { Cluster, ClusterState, ShardOwner, ShardHost } from "../cluster.ts";
 import { decidePlan, type SeenShard } from "../core/assignment.ts";
 import type { ShardId } from "../core/placement.ts";
 import type { StoreSupport } from "../store.ts";
@@ -20,7 +20,7 @@ import { openOnTables } from "../stores/postgres/postgres-store.ts";
 import { PostgresTables } from "../stores/postgres/postgres-tables.ts";
 import type { ClusterRow } from "../stores/postgres/schema.ts";
 import type { Session } from "../stores/postgres/session.ts";
-import { type ClusterRows, type Found, type FoundNode, type NodeFacts } from "./cluster-rows.ts";
+import { type ClusterRows, type ClusterView, type FoundNode, type NodeFacts } from "./cluster-rows.ts";
 import { ClusterTables } from "./cluster-tables.ts";
 import { NodeWatch } from "./node-watch.ts";
 
@@ -70,7 +70,7 @@ export class PostgresCluster implements Cluster {
   readonly #notBefore = new Map<ShardId, number>();
   /** The highest epoch that was seen of each shard. */
   readonly #epochs = new Map<ShardId, number>();
-  #found: Found = { nodes: [], shards: [] };
+  #found: ClusterView = { nodes: [], shards: [] };
   #nodes: ReadonlyMap<string, FoundNode> = new Map();
   #host: ShardHost | undefined;
   #validUntilMs = -1;
@@ -108,7 +108,7 @@ export class PostgresCluster implements Cluster {
     await this.#moved();
   }
 
-  ownerOf(shard: ShardId): Owner | undefined {
+  ownerOf(shard: ShardId): ShardOwner | undefined {
     const mine = this.#mine.get(shard);
     const { node: self, url, peer } = this.#parts.facts;
     if (mine !== undefined) {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { decidePlan, type SeenNode, type SeenShard, targetOf } from "./assignment.ts";
+import { decidePlan, type SeenNode, type SeenShard, assigneeOf } from "./assignment.ts";
 import type { ShardId } from "./placement.ts";
 
 const node = (name: string, more: Partial<SeenNode> = {}): SeenNode => {
@@ -22,10 +22,10 @@ describe("PROTOCOL.md §24.4: who owns which shard", () => {
         const before = all.map((name) => node(name));
         const after = before.slice(1);
         for (const shard of SHARDS) {
-          const was = targetOf(seen(shard), before);
-          const is = targetOf(seen(shard), after);
+          const was = assigneeOf(seen(shard), before);
+          const is = assigneeOf(seen(shard), after);
           if (was !== all[0]) expect(is).toBe(was);
-          expect(targetOf(seen(shard), before.toReversed())).toBe(was);
+          expect(assigneeOf(seen(shard), before.toReversed())).toBe(was);
         }
       }),
       { numRuns: 20 },
@@ -36,7 +36,7 @@ describe("PROTOCOL.md §24.4: who owns which shard", () => {
     const counts = new Map<string | undefined, number>();
     const nodes = [node("n1"), node("n2"), node("n3")];
     for (const shard of SHARDS) {
-      const target = targetOf(seen(shard), nodes);
+      const target = assigneeOf(seen(shard), nodes);
       counts.set(target, (counts.get(target) ?? 0) + 1);
     }
     expect(Math.min(...counts.values())).toBeGreaterThan(10);
@@ -46,13 +46,13 @@ describe("PROTOCOL.md §24.4: who owns which shard", () => {
   test("AS2 a pin wins as long as its node is there", () => {
     const nodes = [node("n1"), node("n2")];
     for (const pinned of ["n1", "n2"]) {
-      expect(SHARDS.map((shard) => targetOf(seen(shard, { pinned }), nodes))).toEqual(
+      expect(SHARDS.map((shard) => assigneeOf(seen(shard, { pinned }), nodes))).toEqual(
         SHARDS.map(() => pinned),
       );
     }
-    expect(targetOf(seen(SHARDS[0] as ShardId, { pinned: "n3" }), nodes)).toBeDefined();
+    expect(assigneeOf(seen(SHARDS[0] as ShardId, { pinned: "n3" }), nodes)).toBeDefined();
     expect(
-      targetOf(seen(SHARDS[0] as ShardId, { pinned: "n1" }), [
+      assigneeOf(seen(SHARDS[0] as ShardId, { pinned: "n1" }), [
         node("n1", { isDraining: true }),
         node("n2"),
       ]),

@@ -38,7 +38,7 @@ export interface Plan {
 }
 
 /** The node that should own a shard. Undefined: there is none. */
-export function targetOf(
+export function assigneeOf(
   shard: Pick<SeenShard, "shard" | "pinned">,
   nodes: readonly SeenNode[],
 ): string | undefined {
@@ -63,7 +63,7 @@ export function decidePlan(
   const take: SeenShard[] = [];
   const release: { shard: ShardId; to: string }[] = [];
   for (const seen of shards) {
-    const target = targetOf(seen, nodes);
+    const target = assigneeOf(seen, nodes);
     if (target === undefined) continue;
     const { owner } = seen;
     const isMine = owner?.node === self.node && owner.life === self.life;

@@ -10,7 +10,7 @@ import { createGroupBook } from "./group.ts";
 import type { GroupChange, GroupState } from "./group-state.ts";
 import {
   decideSettle,
-  decideTake,
+  decideJobs,
   findJob,
   findUnseen,
   type JobClaim,
@@ -126,7 +126,7 @@ class JobHistory {
       }
     }
     const records = [...plan.due, ...fresh];
-    const decision = decideTake(groups, this.group, worker, records, streams, this.atMs);
+    const decision = decideJobs(groups, this.group, worker, records, streams, this.atMs);
     const isMember = this.group.members.has(worker);
     assert((decision.kind === "member_lost") === !isMember, "only a member takes");
     if (decision.kind !== "taken") return;

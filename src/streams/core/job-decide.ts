@@ -135,7 +135,7 @@ export type TakeDecision =
   | MemberLost;
 
 /** Decides an answer. What has changed since the records were looked up is left out. */
-export function decideTake(
+export function decideJobs(
   book: GroupBook,
   group: GroupState,
   id: MemberId,

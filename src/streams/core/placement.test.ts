@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { hashText, placementOf, placementOfPattern, shardOf } from "./placement.ts";
+import { hashText, placementOf, placementOfPattern, shardOfPlacement } from "./placement.ts";
 import type { StreamName } from "./types.ts";
 import { Glob } from "../../base/glob.ts";
 
@@ -65,22 +65,22 @@ describe("PROTOCOL.md §24.1: placements", () => {
     expect(texts.map(hashText)).toEqual([
       2872998923, 3502484104, 3514205898, 3492885733, 723509054, 763714609, 1148856588,
     ]);
-    expect(texts.map((text) => shardOf(text, 16))).toEqual([11, 8, 10, 5, 14, 1, 12]);
+    expect(texts.map((text) => shardOfPlacement(text, 16))).toEqual([11, 8, 10, 5, 14, 1, 12]);
   });
 
   test("PL3 every placement has one shard, and all shards are used alike", () => {
     const counts = Array.from({ length: 16 }, () => 0);
     for (let at = 0; at < 16_000; at += 1) {
-      const shard = shardOf(`tenant-${at}`, 16);
+      const shard = shardOfPlacement(`tenant-${at}`, 16);
       counts[shard] = (counts[shard] ?? 0) + 1;
     }
     expect(Math.min(...counts)).toBeGreaterThan(850);
     expect(Math.max(...counts)).toBeLessThan(1150);
     fc.assert(
       fc.property(fc.string(), fc.integer({ min: 1, max: 256 }), (placement, shards) => {
-        const shard = shardOf(placement, shards);
+        const shard = shardOfPlacement(placement, shards);
         expect(shard >= 0 && shard < shards && Number.isInteger(shard)).toBe(true);
-        expect(shardOf(placement, shards)).toBe(shard);
+        expect(shardOfPlacement(placement, shards)).toBe(shard);
       }),
     );
   });

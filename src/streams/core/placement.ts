@@ -45,7 +45,7 @@ function tagOf(segment: string): string {
 }
 
 /** The shard of a placement. */
-export function shardOf(placement: string, shards: number): ShardId {
+export function shardOfPlacement(placement: string, shards: number): ShardId {
   assert(shards >= 1 && shards <= SHARDS_MAX, "a cluster has 1 to 256 shards");
   return (hashText(placement) % shards) as ShardId;
 }

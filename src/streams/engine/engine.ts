@@ -44,7 +44,7 @@ import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
 import { type TailListener, Tails } from "./tails.ts";
 import { Transactions } from "./transactions.ts";
 import { Slices } from "./turn-budget.ts";
-import { type Cut, type RetentionOutcome, Trims } from "./trims.ts";
+import { type CutCommand, type RetentionOutcome, Trims } from "./trims.ts";
 import { Writer } from "./writer.ts";
 
 export interface EngineParts {
@@ -249,7 +249,7 @@ export class Engine {
   }
 
   /** Trims a stream before an offset. */
-  trim(name: StreamName, cut: Cut): Promise<TrimOutcome> {
+  trim(name: StreamName, cut: CutCommand): Promise<TrimOutcome> {
     return this.#trims.cut(name, cut);
   }
 

@@ -13,7 +13,7 @@ import type { MemberLost } from "../core/group-decide.ts";
 import type { GroupId, GroupState, LeaseToken, MemberId } from "../core/group-state.ts";
 import {
   decideSettle,
-  decideTake,
+  decideJobs,
   findUnseen,
   type JobClaim,
   type JobLater,
@@ -133,7 +133,7 @@ export class Jobs {
     const found = await this.#lookUp(plan);
     const { groups, streams } = this.#writer.world;
     if (this.#group(group.id) !== group) return this.#settled({ kind: "group_missing" });
-    const decision = decideTake(groups, group, member, found, streams, this.#writer.nowMs());
+    const decision = decideJobs(groups, group, member, found, streams, this.#writer.nowMs());
     if (decision.kind === "member_lost") return this.#settled(decision);
     if (decision.kind === "nothing") {
       const isFull = plan.freshMax === 0 && plan.due.length < max;

@@ -24,7 +24,7 @@ import type { Writer } from "./writer.ts";
 /** Between two looks at data that is over its age and still needed, or that a full disk keeps. */
 const REST_MS = 10_000;
 
-export interface Cut {
+export interface CutCommand {
   /** What is before it goes, up to the append that holds it. */
   readonly before: Offset;
   readonly dropsNeeded: boolean;
@@ -57,7 +57,7 @@ export class Trims {
     this.#deadlines.stop();
   }
 
-  async cut(name: StreamName, { before, dropsNeeded }: Cut): Promise<TrimOutcome> {
+  async cut(name: StreamName, { before, dropsNeeded }: CutCommand): Promise<TrimOutcome> {
     const writer = this.#writer;
     const state = writer.find(name);
     if (state === undefined) return writer.answer(name, undefined, MISSING);

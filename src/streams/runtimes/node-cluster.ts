@@ -19,7 +19,7 @@ import { openTables, quoteSchema } from "../stores/postgres/schema.ts";
 import type { Session } from "../stores/postgres/session.ts";
 import type { NodeServerOptions } from "./node.ts";
 import { nodeComponents } from "./node-components.ts";
-import { listen, type Listening, openListener, urlOf } from "./node-listening.ts";
+import { listen, type Listening, openListener, listeningUrlOf } from "./node-listening.ts";
 import { openPeerPort, type PeerPort } from "./node-peer-port.ts";
 import { addressOf, createNodePeers, type NodePeers, peerKeyOf } from "./node-peers.ts";
 import { stderrLog } from "./node-log.ts";
@@ -96,7 +96,7 @@ export async function startClusterNode(given: ClusterNodeOptions): Promise<Clust
     });
     await listen(listening.http, options.port ?? 4437, host);
     if (reached.url === "") {
-      reached.url = urlOf(listening.http, options.tls === undefined ? "http" : "https");
+      reached.url = listeningUrlOf(listening.http, options.tls === undefined ? "http" : "https");
     }
     reached.peer = advertisedPeer(options.peers, port.port, reached.url);
     await server.join();

@@ -141,7 +141,7 @@ export function listen(http: Server, port: number, host: string): Promise<void> 
   });
 }
 
-export function urlOf(http: Server, scheme: "http" | "https"): string {
+export function listeningUrlOf(http: Server, scheme: "http" | "https"): string {
   const address = http.address();
   if (address === null || typeof address === "string") {
     throw new HapaxError("invalid_options", "the server does not listen on a port");

@@ -20,7 +20,7 @@ import type { Tracer } from "../tracer.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { BodyBudget } from "../server/body-budget.ts";
 import { nodeComponents, type NodePlace } from "./node-components.ts";
-import { listen, type Listening, openListener, urlOf } from "./node-listening.ts";
+import { listen, type Listening, openListener, listeningUrlOf } from "./node-listening.ts";
 import { stderrLog } from "./node-log.ts";
 import type { TlsFiles } from "./node-tls.ts";
 
@@ -133,7 +133,7 @@ export async function startNodeServer(given: NodeServerOptions): Promise<NodeSer
     throw error;
   }
   const { http, stop, close } = listening;
-  listeningUrl = urlOf(http, options.tls === undefined ? "http" : "https");
+  listeningUrl = listeningUrlOf(http, options.tls === undefined ? "http" : "https");
   return {
     url: listeningUrl,
     durability: store.supports.durability,

@@ -10,7 +10,7 @@
 import { systemRandom } from "../../base/random.ts";
 
 /** A prepared statement with its values. */
-export interface Call {
+export interface WireCall {
   readonly name: string;
   readonly values: readonly (string | number | null | Uint8Array)[];
 }
@@ -40,7 +40,7 @@ class Messages {
   }
 
   /** Runs a prepared statement to its end. Bytes go as they are, all else as text. */
-  call({ name, values }: Call): this {
+  call({ name, values }: WireCall): this {
     const at = this.#begin("B");
     this.#text("");
     this.#text(name);
@@ -62,7 +62,7 @@ class Messages {
     return this.#bytes.subarray(0, this.#end);
   }
 
-  #value(value: Call["values"][number]): void {
+  #value(value: WireCall["values"][number]): void {
     if (value === null) {
       this.#int32(-1);
       return;
@@ -170,8 +170,8 @@ interface WiredClient {
 
 const connected = new WeakSet();
 const id = systemRandom.id();
-const BEGIN: Call = { name: `hapax_begin_${id}`, values: [] };
-const COMMIT: Call = { name: `hapax_commit_${id}`, values: [] };
+const BEGIN: WireCall = { name: `hapax_begin_${id}`, values: [] };
+const COMMIT: WireCall = { name: `hapax_commit_${id}`, values: [] };
 
 /** Returns whether batches can be sent over the client. One whose `query` was replaced may want texts. */
 export function isWired(client: object): boolean {
@@ -184,12 +184,12 @@ export function isWired(client: object): boolean {
 }
 
 /** Begins a transaction, and runs a statement in it. Returns the fields of its row. */
-export async function beginWith(client: object, call: Call): Promise<Fields> {
+export async function beginWith(client: object, call: WireCall): Promise<Fields> {
   return await sent(client, messagesTo(client).call(BEGIN).call(call).sync());
 }
 
 /** Runs the last statement of a transaction, and commits. */
-export async function commitWith(client: object, call: Call): Promise<void> {
+export async function commitWith(client: object, call: WireCall): Promise<void> {
   await sent(client, messagesTo(client).call(call).call(COMMIT).sync());
 }
 

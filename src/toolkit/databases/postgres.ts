@@ -18,7 +18,7 @@ import { lendBuilder } from "./builder-lending.ts";
 import { asError, loanOf, unlessEnded, unlessStopped } from "./lending.ts";
 import { noteLost } from "./outage.ts";
 import type { KeptStatements } from "./postgres-keeping.ts";
-import { beginWith, type Call, commitWith, isWired } from "./postgres-wire.ts";
+import { beginWith, type WireCall, commitWith, isWired } from "./postgres-wire.ts";
 import {
   CHECK_MARK,
   explained,
@@ -97,7 +97,7 @@ export interface Enclosed {
   /** Its text, with its values inside; `isKept`: to execute what the connection has prepared. */
   readonly text: (isKept: boolean) => string;
   /** The prepared statement, where there is one, and its column. */
-  readonly call?: Call | undefined;
+  readonly call?: WireCall | undefined;
   readonly column?: string;
 }
 

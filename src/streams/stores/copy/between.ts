@@ -9,7 +9,7 @@ import { quoteSchema } from "../postgres/schema.ts";
 import { type CopyEvents, type CopyReport, copyStore } from "./copy.ts";
 import { openDatabaseSource, openDatabaseTarget } from "./database-side.ts";
 import { openDirectorySource, openDirectoryTarget } from "./directory-side.ts";
-import type { CopySource, LastFrame } from "./sides.ts";
+import type { CopySource, EndFrame } from "./sides.ts";
 
 const LEASE_MS = 5000;
 const ANSWER_MS = 30_000;
@@ -89,7 +89,7 @@ async function copyFrom(
   openTarget: () => ReturnType<typeof openDirectoryTarget>,
   options: CopyOptions,
 ): Promise<CopyReport> {
-  let last: LastFrame | undefined;
+  let last: EndFrame | undefined;
   try {
     const target = await openTarget();
     try {

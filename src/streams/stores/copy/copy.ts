@@ -15,7 +15,7 @@ import type {
   CopySide,
   CopySource,
   CopyTarget,
-  LastFrame,
+  EndFrame,
 } from "./sides.ts";
 
 /** What a copy tells while it runs. */
@@ -51,7 +51,7 @@ export async function copyStore(
   source: CopySource,
   target: CopyTarget,
   events: CopyEvents,
-  onLast: (last: LastFrame) => void,
+  onLast: (last: EndFrame) => void,
 ): Promise<CopyReport> {
   const segments = await source.segments();
   const images = await source.images();
@@ -170,14 +170,14 @@ interface Digest {
   /** By the name of a segment or a snapshot. */
   readonly parts: ReadonlyMap<string, string>;
   readonly frames: number;
-  readonly last: LastFrame;
+  readonly last: EndFrame;
 }
 
 /** Reads everything of a side. */
 async function digestOf(side: CopySide, tell: (bytes: number) => Promise<void>): Promise<Digest> {
   const parts = new Map<string, string>();
   let frames = 0;
-  let last: LastFrame = { lsn: 0, crc: 0 };
+  let last: EndFrame = { lsn: 0, crc: 0 };
   for (const segment of await side.segments()) {
     const { number, firstLsn, salt, crcBefore } = segment;
     const hash = createHash("sha256").update(JSON.stringify([number, firstLsn, salt, crcBefore]));

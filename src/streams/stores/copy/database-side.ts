@@ -25,7 +25,7 @@ import type {
   CopySide,
   CopySource,
   CopyTarget,
-  LastFrame,
+  EndFrame,
 } from "./sides.ts";
 
 /** Most rows and bytes of one statement. */
@@ -36,7 +36,7 @@ const PAUSE_MS = 200;
 const PATIENCE_MS = 60_000;
 const MISSING = new Set(["42P01", "3F000"]);
 
-export interface DatabaseOptions {
+export interface CopyDatabaseOptions {
   /** Quoted. */
   readonly schema: string;
   /** How long an owner may give no sign of life before it counts as dead. */
@@ -52,13 +52,13 @@ interface Held {
   readonly tables: PostgresTables;
   readonly reads: ShardTables;
   readonly epoch: number;
-  readonly options: DatabaseOptions;
+  readonly options: CopyDatabaseOptions;
   readonly heartbeat: Heartbeat;
   /** Set if another process has taken the shard over. */
   moved: Error | undefined;
 }
 
-async function hold(session: Session, options: DatabaseOptions): Promise<Held> {
+async function hold(session: Session, options: CopyDatabaseOptions): Promise<Held> {
   const { schema, leaseMs, keepsPromise } = options;
   const tables = new PostgresTables(session, { schema, shard: 0, keepsPromise });
   const life = systemRandom.id();
@@ -127,7 +127,7 @@ class DatabaseSide implements CopySide {
 /** Opens the tables to copy them. No living server may own them. */
 export async function openDatabaseSource(
   session: Session,
-  options: DatabaseOptions,
+  options: CopyDatabaseOptions,
 ): Promise<CopySource> {
   const cluster = await readCluster(session, options.schema);
   if (cluster === undefined) {
@@ -152,13 +152,13 @@ class DatabaseSource extends DatabaseSide implements CopySource {
   readonly storeId: string;
   readonly secret: string;
   readonly incarnation: number;
-  readonly mark: LastFrame | undefined;
+  readonly mark: EndFrame | undefined;
 
   constructor(
     held: Held,
     { storeId, secret }: { readonly storeId: string; readonly secret: string },
     incarnation: number,
-    mark: LastFrame | undefined,
+    mark: EndFrame | undefined,
   ) {
     super(held);
     this.storeId = storeId;
@@ -167,7 +167,7 @@ class DatabaseSource extends DatabaseSide implements CopySource {
     this.mark = mark;
   }
 
-  async close(last: LastFrame | undefined): Promise<void> {
+  async close(last: EndFrame | undefined): Promise<void> {
     this.held.heartbeat.stop();
     await this.held.tables.release(this.held.epoch, last ?? this.mark).catch(() => undefined);
   }
@@ -177,7 +177,7 @@ class DatabaseSource extends DatabaseSide implements CopySource {
 export async function openDatabaseTarget(
   session: Session,
   source: Pick<CopySource, "storeId" | "secret">,
-  options: DatabaseOptions,
+  options: CopyDatabaseOptions,
 ): Promise<CopyTarget> {
   const { schema } = options;
   const { storeId } = source;
@@ -294,7 +294,7 @@ class DatabaseTarget extends DatabaseSide implements CopyTarget {
   }
 
   /** The last statement is a later write than everything else: if it is durable, so is the copy. */
-  async finish(source: CopySource, last: LastFrame): Promise<void> {
+  async finish(source: CopySource, last: EndFrame): Promise<void> {
     const { session, epoch, options } = this.held;
     const { schema } = options;
     await this.#settle(async () => {

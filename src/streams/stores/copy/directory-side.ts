@@ -32,7 +32,7 @@ import type {
   CopySide,
   CopySource,
   CopyTarget,
-  LastFrame,
+  EndFrame,
 } from "./sides.ts";
 
 const UNFINISHED_SEGMENT = "COPY.seg";
@@ -160,7 +160,7 @@ async function endOf(
 class DirectorySource extends DirectorySide implements CopySource {
   readonly storeId: string;
   readonly incarnation: number;
-  readonly mark: LastFrame;
+  readonly mark: EndFrame;
   readonly secret: string | undefined;
   readonly #lock: Lock;
 
@@ -311,7 +311,7 @@ class DirectoryTarget extends DirectorySide implements CopyTarget {
     return this.disk.remove(snapshotName(lsn));
   }
 
-  async finish(source: CopySource, last: LastFrame): Promise<void> {
+  async finish(source: CopySource, last: EndFrame): Promise<void> {
     if (source.secret !== undefined) await putSecret(this.name, source.secret);
     const mark: StoreMark = {
       id: source.storeId,

@@ -21,7 +21,7 @@ export interface CopiedImage {
   readonly bytes: number;
 }
 
-export interface LastFrame {
+export interface EndFrame {
   readonly lsn: number;
   readonly crc: number;
 }
@@ -44,9 +44,9 @@ export interface CopySource extends CopySide {
   /** What the keys that sign webhooks are made from. Undefined: there is none yet. */
   readonly secret: string | undefined;
   /** The last frame that must be there. */
-  readonly mark: LastFrame | undefined;
+  readonly mark: EndFrame | undefined;
   /** Gives the store up: a server may open it. `last`: its last frame. */
-  close(last: LastFrame | undefined): Promise<void>;
+  close(last: EndFrame | undefined): Promise<void>;
 }
 
 /** What of an interrupted copy is there, and stays. */
@@ -59,7 +59,7 @@ export interface CopyTarget extends CopySide {
   addImage(image: CopiedImage, bytes: ByteSource): Promise<void>;
   dropImage(lsn: number): Promise<void>;
   /** Makes a store of what was copied. Before it no server opens it. */
-  finish(source: CopySource, last: LastFrame): Promise<void>;
+  finish(source: CopySource, last: EndFrame): Promise<void>;
   /** Ends the work. Without `finish` before, a later copy goes on. */
   close(): Promise<void>;
 }
