@@ -68,7 +68,8 @@ function openNode(shards = 4) {
 
 /** A stream whose shard is this one. */
 function streamOn(shard: number, shards = 4): string {
-  for (let at = 0; ; at += 1) if (shardOfPlacement(`s${at}`, shards) === shard) return `/v1/stream/s${at}`;
+  for (let at = 0; ; at += 1)
+    if (shardOfPlacement(`s${at}`, shards) === shard) return `/v1/stream/s${at}`;
 }
 
 const answered = (status: number): PeerOutcome => {

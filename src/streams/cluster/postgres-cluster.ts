@@ -20,7 +20,12 @@ import { openOnTables } from "../stores/postgres/postgres-store.ts";
 import { PostgresTables } from "../stores/postgres/postgres-tables.ts";
 import type { ClusterRow } from "../stores/postgres/schema.ts";
 import type { Session } from "../stores/postgres/session.ts";
-import { type ClusterRows, type ClusterView, type FoundNode, type NodeFacts } from "./cluster-rows.ts";
+import {
+  type ClusterRows,
+  type ClusterView,
+  type FoundNode,
+  type NodeFacts,
+} from "./cluster-rows.ts";
 import { ClusterTables } from "./cluster-tables.ts";
 import { NodeWatch } from "./node-watch.ts";
 
