@@ -21,18 +21,41 @@ function numberOf(name, fallback) {
   return at < 0 ? fallback : Number(process.argv[at + 1]);
 }
 
-await main(async () => {
-  await buildIfNeeded();
+function report(directory, { sent, live, most, pages }, { seconds, keepBytes, leftBytes, delay }) {
+  const inMb = (bytes) => `${(bytes / MB).toFixed(1)} MB`;
+  console.log(formatMachine(machineOf(directory)));
+  console.log(
+    `took ${inMb(sent)} in ${seconds.toFixed(1)} s, keeps ${inMb(keepBytes)}; ` +
+      `left at the end ${inMb(leftBytes)}, live at most ${inMb(live)}`,
+  );
+  const share = (most / keepBytes).toFixed(2);
+  console.log(
+    `files at most ${inMb(most)}, ${share} times what is kept; ${pages} pages were read meanwhile`,
+  );
+  const p99Ms = (delay.percentile(99) / 1e6).toFixed(1);
+  console.log(
+    `the event loop stood still for at most ${(delay.max / 1e6).toFixed(1)} ms, p99 ${p99Ms} ms`,
+  );
+}
+
+/** A server with little room, so that segments and snapshots are to what is kept as with 1 GB. */
+async function start(directory, keepBytes) {
   const { startNodeServer } = await import("../dist/streams/runtimes/node.js");
   const { openFileStore } = await import("../dist/streams/stores/file.js");
-  const [takeBytes, keepBytes] = [numberOf("take", 3000) * MB, numberOf("keep", 100) * MB];
-  const directory = mkdtempSync(join(tmpdir(), "hapax-retention-"));
   const scale = keepBytes / 1e9;
   const store = await openFileStore(directory, {
     segmentBytes: Math.round((64 * 1024 * 1024 * scale) / 4096) * 4096,
     snapshotBytes: Math.round(256 * 1024 * 1024 * scale),
   });
   const server = await startNodeServer({ store, port: 0, onAudit: () => undefined });
+  return { store, server };
+}
+
+await main(async () => {
+  await buildIfNeeded();
+  const [takeBytes, keepBytes] = [numberOf("take", 3000) * MB, numberOf("keep", 100) * MB];
+  const directory = mkdtempSync(join(tmpdir(), "hapax-retention-"));
+  const { store, server } = await start(directory, keepBytes);
   const url = `${server.url}/v1/stream/feed`;
   const type = { "Content-Type": "application/octet-stream" };
   await fetch(url, {
@@ -70,21 +93,11 @@ await main(async () => {
   };
   try {
     await Promise.all([send(), send(), send(), send(), read()]);
-    const seconds = (performance.now() - startedMs) / 1000;
     const head = await fetch(url, { method: "HEAD" });
     const earliest = Number(head.headers.get("Stream-Earliest-Offset")?.slice(17));
+    const seconds = (performance.now() - startedMs) / 1000;
+    report(directory, figures, { seconds, keepBytes, leftBytes: figures.sent - earliest, delay });
     const share = figures.most / keepBytes;
-    console.log(formatMachine(machineOf(directory)));
-    console.log(
-      `took ${(figures.sent / MB).toFixed(0)} MB in ${seconds.toFixed(1)} s, keeps ${(keepBytes / MB).toFixed(0)} MB; ` +
-        `left at the end ${((figures.sent - earliest) / MB).toFixed(1)} MB, live at most ${(figures.live / MB).toFixed(1)} MB`,
-    );
-    console.log(
-      `files at most ${(figures.most / MB).toFixed(1)} MB, ${share.toFixed(2)} times what is kept; ${figures.pages} pages were read meanwhile`,
-    );
-    console.log(
-      `the event loop stood still for at most ${(delay.max / 1e6).toFixed(1)} ms, p99 ${(delay.percentile(99) / 1e6).toFixed(1)} ms`,
-    );
     if (figures.wrong > 0) throw new Failure(`${figures.wrong} pages were wrong`);
     if (share > ROOM_MAX)
       throw new Failure(`the files took more than ${ROOM_MAX} times what is kept`);

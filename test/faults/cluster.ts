@@ -10,8 +10,8 @@ export const clusterFaults: readonly Fault[] = [
     name: "cluster: a request without an identity is sent to the next owner after it was lost",
     guarantee: "G92",
     file: "src/streams/cluster/forwarding.ts",
-    find: "if (!isRepeatable(exchange)) throw lost();",
-    replace: "if (!isRepeatable(exchange) && attempt > 9) throw lost();",
+    find: "if (!mayBeResent(exchange)) throw lost();",
+    replace: "if (!mayBeResent(exchange) && attempt > 9) throw lost();",
     caughtBy: on("FW1 G92 an append without an identity whose owner was lost"),
   },
   {
