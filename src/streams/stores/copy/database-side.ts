@@ -133,6 +133,10 @@ export async function openDatabaseSource(
   if (cluster === undefined) {
     throw new HapaxError("not_found", `no streams are kept in the schema ${options.schema}`);
   }
+  if (cluster.shards !== 1) {
+    const what = `hapax copy takes stores of one shard, and these tables have ${cluster.shards}`;
+    throw new HapaxError("unsupported", `${what}: schema=${options.schema}`);
+  }
   const { schema } = options;
   const { rows } = await session.run(
     `SELECT incarnation, released_lsn, released_crc FROM ${schema}.hapax_cluster, ${schema}.hapax_shard

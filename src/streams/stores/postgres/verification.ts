@@ -31,13 +31,52 @@ import { sqlText } from "./values.ts";
 const ATTEMPTS_MAX = 5;
 const GOES_BACK = "put it back from a backup of the database";
 
-/** Verifies a shard over a session that has one connection. `schema` is quoted. */
+/** Verifies all shards, one after the other, over a session that has one connection. `schema` is quoted. */
 export async function verifyTables(
   session: Session,
   schema: string,
   events: VerificationEvents,
 ): Promise<Verification> {
-  const tables = new PostgresTables(session, { schema, shard: 0, keepsPromise: () => true });
+  const cluster = await readCluster(session, schema);
+  if (cluster === undefined) throw new HapaxError("not_found", noTables(schema));
+  if (cluster.shards === 1) return verifyShard(session, schema, 0, events);
+  const named = (shard: number): VerificationEvents => ({
+    ...events,
+    onProblem: (problem) =>
+      events.onProblem({ ...problem, file: `shard ${shard}: ${problem.file}` }),
+  });
+  let all = await verifyShard(session, schema, 0, named(0));
+  for (let shard = 1; shard < cluster.shards; shard += 1) {
+    all = together(all, await verifyShard(session, schema, shard, named(shard)));
+  }
+  return all;
+}
+
+function together(one: Verification, other: Verification): Verification {
+  return {
+    problems: one.problems + other.problems,
+    refusal: one.refusal ?? other.refusal,
+    torn: one.torn ?? other.torn,
+    segments: one.segments + other.segments,
+    frames: one.frames + other.frames,
+    records: one.records + other.records,
+    snapshots: one.snapshots + other.snapshots,
+    blocks: one.blocks + other.blocks,
+    streams: one.streams + other.streams,
+    extents: one.extents + other.extents,
+    bytes: one.bytes + other.bytes,
+    isIndexChecked: one.isIndexChecked && other.isIndexChecked,
+    nextLsn: Math.max(one.nextLsn, other.nextLsn),
+  };
+}
+
+async function verifyShard(
+  session: Session,
+  schema: string,
+  shard: number,
+  events: VerificationEvents,
+): Promise<Verification> {
+  const tables = new PostgresTables(session, { schema, shard, keepsPromise: () => true });
   for (let attempt = 1; ; attempt += 1) {
     await session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
     try {
