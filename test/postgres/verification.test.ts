@@ -82,6 +82,35 @@ describe.skipIf(reason !== undefined)("hapax verify --store", () => {
     await store.close();
   });
 
+  test("G100 of a cluster every shard is verified, and a problem names its shard", async () => {
+    const schema = freshSchema();
+    await fill(schema);
+    const run = (text: string) => server.pool.query<{ number: number }>(text);
+    // What the one shard has becomes the second one of two.
+    const { rows: segments } = await run(`SELECT number FROM ${schema}.hapax_segment`);
+    const moves = segments.map(
+      ({ number }) => `ALTER TABLE ${schema}.hapax_seg_0_${number} RENAME TO hapax_seg_1_${number}`,
+    );
+    const tables = ["hapax_segment", "hapax_image", "hapax_image_part", "hapax_shard"];
+    const shards = tables.map((table) => `UPDATE ${schema}.${table} SET shard = 1`);
+    await run(`UPDATE ${schema}.hapax_cluster SET shards = 2; ${[...moves, ...shards].join("; ")};
+      INSERT INTO ${schema}.hapax_shard (shard, epoch) VALUES (0, 0)`);
+    const sound = await verify(schema);
+    expect(sound).toMatchObject({ code: 0, stderr: "" });
+    const { segments: count, streams } = JSON.parse(sound.stdout) as Record<string, number>;
+    expect(count).toBe(segments.length);
+    expect(streams).toBeGreaterThan(0);
+    const table = `${schema}.hapax_seg_1_${segments.at(-1)?.number}`;
+    await run(`UPDATE ${table} SET frame = set_byte(frame, 8, get_byte(frame, 8) # 1)`);
+    const session = await openOneConnection(urlOf());
+    const found: StoreProblem[] = [];
+    const onProblem = async (problem: StoreProblem): Promise<void> => void found.push(problem);
+    await verifyTables(session, `"${schema}"`, { onProblem, onProgress: async () => undefined });
+    await session.close();
+    expect(found.length).toBeGreaterThan(0);
+    for (const { file } of found) expect(file).toMatch(/^shard 1: /);
+  });
+
   test("G100 every row that is changed, moved or missing is a problem with its table and place", async () => {
     const schema = freshSchema();
     await fill(schema);
