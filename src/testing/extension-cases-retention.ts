@@ -130,7 +130,7 @@ export const retentionCases: readonly CaseSpec[] = [
   },
   {
     title: "§23.3 producers and keys are known as before",
-    needs: ["keys"],
+    needs: ["keys", "reading-back"],
     async run(site) {
       const stream = await site.stream();
       const producer = { "Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0" };

@@ -198,6 +198,7 @@ const TWICE: Readonly<Record<string, readonly [string, string]>> = {
   "stream-key-max": ["10", "PUT"],
   "stream-key-overflow": ["evict", "PUT"],
   "stream-key-from": ["content", "PUT"],
+  "stream-retention": ["bytes=1000", "PUT"],
 };
 const PRODUCER = { "producer-id": "p", "producer-epoch": "0", "producer-seq": "0" };
 

@@ -421,7 +421,8 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
   },
   admin: {
     async instead({ path }) {
-      if (path.startsWith(TRANSACTIONS) || path.startsWith(GROUPS)) return undefined;
+      const others = [TRANSACTIONS, GROUPS, "/_hapax/trim", "/_hapax/retention"];
+      if (others.some((other) => path.startsWith(other))) return undefined;
       return path.startsWith("/_hapax/") ? refusal(404, "not_found") : undefined;
     },
   },

@@ -162,12 +162,7 @@ describe("a node of a cluster", () => {
 describe("PROTOCOL.md §24.3: calls about several streams", () => {
   const json = { "content-type": "application/json" };
   const transaction = (...streams: readonly string[]): string => {
-    const one = (stream: string) => ({
-      op: "append",
-      stream,
-      contentType: "text/plain",
-      text: "x",
-    });
+    const one = (stream: string) => ({ append: { stream, contentType: "text/plain", text: "x" } });
     return JSON.stringify({ operations: streams.map(one) });
   };
 

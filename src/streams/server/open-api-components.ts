@@ -335,6 +335,7 @@ export const ANSWER_HEADERS: Readonly<Record<string, Json>> = {
     "Where the stream begins: what was before it was trimmed.",
     OFFSET,
   ),
+  [HEADER.retention]: shown("What the stream keeps of its old data."),
   [HEADER.upToDate]: shown("`true`: the answer reaches the tail."),
   [HEADER.closed]: shown("`true`: the answer reaches the end of a closed stream."),
   [HEADER.life]: shown("Tells the stream from others at its path."),

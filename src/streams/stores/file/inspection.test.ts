@@ -32,7 +32,7 @@ test("the golden directory is shown with its files and its state", async () => {
   expect(inspection.snapshots.every(({ fault }) => fault === undefined)).toBe(true);
   expect(inspection.snapshotUsed).toBe(inspection.snapshots[0]?.lsn);
   expect(inspection.state).toMatchObject({
-    streams: 12,
+    streams: 13,
     producers: 7,
     subscriptions: 2,
     signingKeys: 2,
@@ -55,7 +55,7 @@ test("the golden directory is shown with its files and its state", async () => {
 
 test("sessions and keys are counted, in all and for each stream", async () => {
   const inspection = await inspect(filesOf(`${golden}/whole`));
-  expect(inspection.state).toMatchObject({ streams: 12, producers: 7, sessions: 2, keys: 28 });
+  expect(inspection.state).toMatchObject({ streams: 13, producers: 7, sessions: 2, keys: 28 });
   const counts = new Map([...inspection.streams()].map((stream) => [stream.path, stream]));
   expect(counts.get("/v1/stream/payments")).toMatchObject({ producers: 0, sessions: 0, keys: 25 });
   expect(counts.get("/v1/stream/tills")).toMatchObject({ producers: 4, sessions: 2, keys: 0 });
