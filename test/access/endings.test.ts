@@ -28,7 +28,7 @@ const OPERATIONS = Object.entries(SAMPLES).flatMap(([path, samples]) =>
   }),
 );
 
-const READ_NO_BODY = new Set(["/_hapax/producers"]);
+const READ_NO_BODY = new Set(["/_hapax/producers", "/_hapax/trim", "/_hapax/retention"]);
 
 function openWith(guest: Identity): ServerStage {
   const root: Identity = { name: "root", grants: [{ actions: ACTIONS }] };
@@ -89,7 +89,7 @@ describe.each(Object.entries(ENDINGS))("a credential that %s", (_how, { identity
     finish(request.body ?? "");
     const settled = await answer;
     if (READ_NO_BODY.has(operation.path)) {
-      expect(settled.status).toBe(201); // It has answered before.
+      expect([201, 204]).toContain(settled.status); // It has answered before.
       return;
     }
     const refused = JSON.parse(textOf(settled)) as Facts;
