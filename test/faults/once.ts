@@ -379,4 +379,26 @@ export const onceFaults: readonly Fault[] = [
       test: "a call that waits for the end of its own transaction is refused, and all others go on",
     },
   },
+  {
+    name: "work goes on after SQLite has ended its transaction",
+    guarantee: "G25",
+    file: "src/toolkit/databases/sqlite-lending.ts",
+    find: "      session.requireOpen();\n",
+    replace: "",
+    caughtBy: {
+      file: "test/ledgers/sqlite-work.test.ts",
+      test: "G25 work whose transaction SQLite has ended is not done, and writes nothing more: after others",
+    },
+  },
+  {
+    name: "a statement that is kept has the values of an earlier work",
+    guarantee: "G25",
+    file: "src/toolkit/databases/sqlite-lending.ts",
+    find: "if (text !== undefined && !session.kept.isAsBefore(target, args)) {",
+    replace: "if (text !== undefined && args.length > 99) {",
+    caughtBy: {
+      file: "test/ledgers/sqlite-work.test.ts",
+      test: "G25 a statement of one work has no values of another",
+    },
+  },
 ];

@@ -15,7 +15,12 @@ export interface Lending {
   /** Runs before each call; throws to refuse it. `isOutermost`: the call is to the transaction itself, not to a result. */
   before(name: PropertyKey, args: readonly unknown[], isOutermost: boolean, target: object): void;
   /** Returns the result of a call that need not be made. Undefined: it is made. */
-  instead?(name: PropertyKey, args: readonly unknown[], isOutermost: boolean): unknown;
+  instead?(
+    name: PropertyKey,
+    args: readonly unknown[],
+    isOutermost: boolean,
+    target: object,
+  ): unknown;
   after?(
     name: PropertyKey,
     args: readonly unknown[],
@@ -98,7 +103,7 @@ export class Loan<T extends object> {
     }
     // Cast: the proxy calls only functions.
     const result: unknown =
-      lending.instead?.(name, args, isOutermost) ??
+      lending.instead?.(name, args, isOutermost, target) ??
       Reflect.apply(
         method as (...values: unknown[]) => unknown,
         target,

@@ -34,12 +34,14 @@ interface Connection {
 
 export class KeptStatements {
   readonly #connections = new WeakMap<object, Connection>();
+  readonly statements: readonly Keepable[];
   readonly #prepare: string;
   readonly #drop: string;
   #isOff = false;
 
   /** The first statement must be the one that a transaction uses first: it is made last, so who has it has the others. */
   constructor(statements: readonly Keepable[]) {
+    this.statements = statements;
     const names = statements.map(({ name }) => `DEALLOCATE ${name}; `);
     this.#drop = names.join("");
     this.#prepare = statements

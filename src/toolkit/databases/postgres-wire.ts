@@ -8,6 +8,7 @@
  */
 
 import { systemRandom } from "../../base/random.ts";
+import type { Keepable } from "./postgres-keeping.ts";
 
 /** A prepared statement with its values. */
 export interface WireCall {
@@ -22,6 +23,17 @@ interface Connection {
 /** Columns of a row as texts. */
 type Fields = readonly (string | null)[];
 
+/** The numbers that PostgreSQL has for types. */
+const OIDS: Readonly<Record<string, number>> = {
+  bytea: 17,
+  bigint: 20,
+  integer: 23,
+  text: 25,
+  float8: 701,
+};
+/** PostgreSQL finds the type by what the statement does with the value. */
+const OF_CONTEXT = 0;
+
 const encoder = new TextEncoder();
 
 /** Messages: a letter, their length with its own four bytes, and what they say. */
@@ -30,12 +42,17 @@ class Messages {
   #view = new DataView(this.#bytes.buffer);
   #end = 0;
 
-  /** Makes a statement of a text. */
-  parse(name: string, text: string): this {
+  /** Makes a statement of a text, in the place of one of this name. */
+  parse({ name, text, types }: Keepable): this {
+    const close = this.#begin("C");
+    this.#write("S");
+    this.#text(name);
+    this.#finish(close);
     const at = this.#begin("P");
     this.#text(name);
     this.#text(text);
-    this.#int16(0);
+    this.#int16(types.length);
+    for (const type of types) this.#int32(OIDS[type] ?? OF_CONTEXT);
     return this.#finish(at);
   }
 
@@ -168,10 +185,11 @@ interface WiredClient {
   query(query: object): unknown;
 }
 
+/** Clients whose connection has BEGIN and COMMIT. */
 const connected = new WeakSet();
 const id = systemRandom.id();
-const BEGIN: WireCall = { name: `hapax_begin_${id}`, values: [] };
-const COMMIT: WireCall = { name: `hapax_commit_${id}`, values: [] };
+const BEGIN: Keepable = { name: `hapax_begin_${id}`, types: [], text: "BEGIN" };
+const COMMIT: Keepable = { name: `hapax_commit_${id}`, types: [], text: "COMMIT" };
 
 /** Returns whether batches can be sent over the client. One whose `query` was replaced may want texts. */
 export function isWired(client: object): boolean {
@@ -183,22 +201,41 @@ export function isWired(client: object): boolean {
   return pipeline !== true && typeof connection?.stream?.write === "function";
 }
 
-/** Begins a transaction, and runs a statement in it. Returns the fields of its row. */
-export async function beginWith(client: object, call: WireCall): Promise<Fields> {
-  return await sent(client, messagesTo(client).call(BEGIN).call(call).sync());
+/**
+ * Begins a transaction, and runs a statement in it. Returns the fields of its row. `made`: statements that the connection gets before;
+ * a pooler that follows prepared statements learns of them this way, and not by PREPARE.
+ */
+export async function beginWith(
+  client: object,
+  call: WireCall,
+  made: readonly Keepable[],
+): Promise<Fields> {
+  const messages = messagesTo(client);
+  for (const statement of made) messages.parse(statement);
+  return await sent(
+    client,
+    messages
+      .call({ ...BEGIN, values: [] })
+      .call(call)
+      .sync(),
+  );
 }
 
 /** Runs the last statement of a transaction, and commits. */
 export async function commitWith(client: object, call: WireCall): Promise<void> {
-  await sent(client, messagesTo(client).call(call).call(COMMIT).sync());
+  await sent(
+    client,
+    messagesTo(client)
+      .call(call)
+      .call({ ...COMMIT, values: [] })
+      .sync(),
+  );
 }
 
 /** The first batch over a connection prepares BEGIN and COMMIT. */
 function messagesTo(client: object): Messages {
   const messages = new Messages();
-  if (connected.has(client)) return messages;
-  connected.add(client);
-  return messages.parse(BEGIN.name, "BEGIN").parse(COMMIT.name, "COMMIT");
+  return connected.has(client) ? messages : messages.parse(BEGIN).parse(COMMIT);
 }
 
 function sent(client: object, bytes: Uint8Array): Promise<Fields> {
@@ -210,8 +247,10 @@ function sent(client: object, bytes: Uint8Array): Promise<Fields> {
         row = fields;
       },
       (error) => {
-        if (error === null) resolve(row);
-        else reject(error as Error); // As the client has made it.
+        if (error === null) {
+          connected.add(client);
+          resolve(row);
+        } else reject(error as Error); // As the client has made it.
       },
     );
     // Cast: `isWired` has looked at it.

@@ -177,8 +177,12 @@ async function begin(
   const before = kept?.before(client, waitingClock.steadyMs());
   if (before !== undefined) {
     try {
-      if (before === "" && call !== undefined && isWired(client)) {
-        const [value] = await beginWith(client, call);
+      if (call !== undefined && isWired(client)) {
+        const [value] = await beginWith(
+          client,
+          call,
+          before === "" ? [] : (kept?.statements ?? []),
+        );
         return { rows: value === undefined ? [] : [{ [column]: value }], isKept: true };
       }
       const answer = await client.query(`BEGIN; ${before}${text(true)}`);

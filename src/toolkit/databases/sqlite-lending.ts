@@ -28,6 +28,8 @@ export interface Counted {
 export interface LendingSession {
   prepare(sql: string): Pick<SqliteStatement, "get">;
   readonly kept: LentStatements;
+  /** Throws if the transaction is over: SQLite ends one by itself when the disk is full. What came next would be committed alone. */
+  requireOpen(): void;
   /** Whether a statement may change more than it answers: there are triggers, actions of foreign keys, or virtual tables. */
   changesMore: boolean;
 }
@@ -46,6 +48,7 @@ const ITERATING: ReadonlySet<PropertyKey> = new Set(["iterate", Symbol.iterator]
 
 /** Statements that change rows and answer none: those that are kept when the work has prepared them. */
 const CHANGING = /^\s*(?:insert|update|delete|replace)\b/i;
+const RETURNING = /\breturning\b/i;
 const TEXT_CHARS_MAX = 4_096;
 const KEPT_MAX = 64;
 
@@ -57,9 +60,22 @@ export class LentStatements {
   readonly #free = new Map<string, object>();
   /** Statements whose `run` answers how many rows it has changed. Others may answer that of an earlier one. */
   readonly #answering = new WeakSet();
+  /** How many values a statement was run with: some clients keep those that are not given again. */
+  readonly #counts = new WeakMap<object, number>();
+
+  /** Returns whether the statement was run with as many values each time. */
+  isAsBefore(statement: object, args: readonly unknown[]): boolean {
+    const isPlain = (arg: unknown): boolean => Object(arg) !== arg || ArrayBuffer.isView(arg);
+    if (!args.every(isPlain)) return false;
+    const known = this.#counts.get(statement);
+    if (known === undefined) this.#counts.set(statement, args.length);
+    return known === undefined || known === args.length;
+  }
 
   static isKept(text: unknown): text is string {
-    return typeof text === "string" && text.length <= TEXT_CHARS_MAX && CHANGING.test(text);
+    if (typeof text !== "string" || text.length > TEXT_CHARS_MAX) return false;
+    // A statement with rows that are not read is open, and holds the connection as long as it is kept.
+    return CHANGING.test(text) && !RETURNING.test(text);
   }
 
   take(text: string): object | undefined {
@@ -135,12 +151,15 @@ class Count implements Counted {
   }
 
   changed(changes: number): void {
-    if (!this.isFirst) this.#seen += changes;
+    if (this.#session.changesMore) this.recount();
+    else if (!this.isFirst) this.#seen += changes;
     else if (this.#first !== undefined) this.#first += changes;
   }
 
   expected(): number | undefined {
-    return this.isFirst || this.#isFresh || this.#isShared ? undefined : this.#seen;
+    return this.#session.changesMore || this.isFirst || this.#isFresh || this.#isShared
+      ? undefined
+      : this.#seen;
   }
 
   verified(): void {
@@ -180,14 +199,22 @@ export function lendConnection<Connection extends SqliteConnection>(
       if (isOutermost && typeof args[0] === "string") refuseControl(args[0]);
       if (name === "close")
         throw new HapaxError("invalid_request", "the connection is the ledger's: do not close it");
+      session.requireOpen();
       if (name === "prepare") return;
       if (name !== "run") taken.delete(target);
       if (!answers(name, target)) count.count();
     },
-    instead: (name, args, isOutermost) =>
-      name === "prepare" && isOutermost && args.length === 1 && typeof args[0] === "string"
+    instead: (name, args, isOutermost, target) => {
+      // Some clients keep the values of an earlier run that a later one does not give.
+      const text = name === "run" ? taken.get(target) : undefined;
+      if (text !== undefined && !session.kept.isAsBefore(target, args)) {
+        taken.delete(target);
+        return connection.prepare(text).run(...args);
+      }
+      return name === "prepare" && isOutermost && args.length === 1 && typeof args[0] === "string"
         ? session.kept.take(args[0])
-        : undefined,
+        : undefined;
+    },
     after(name, args, isOutermost, result, target) {
       if (name === "prepare") {
         if (!isOutermost || args.length !== 1 || !LentStatements.isKept(args[0])) return;

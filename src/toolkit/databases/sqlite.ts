@@ -88,7 +88,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
     let result: T | Promise<T>;
     try {
       result = work(loan.tx);
-      if (!(result instanceof Promise)) this.#requireOpen();
+      if (!(result instanceof Promise)) this.requireOpen();
     } catch (error) {
       this.#takeBack(loan);
       throw error;
@@ -109,7 +109,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
     try {
       const result = await unlessStopped(working, over);
       loan.count();
-      this.#requireOpen();
+      this.requireOpen();
       return result;
     } catch (error) {
       loan.count();
@@ -121,7 +121,8 @@ export class SqliteSession<Connection extends SqliteConnection> {
     }
   }
 
-  #requireOpen(): void {
+  /** Throws if the connection has no transaction any more, as far as the client can tell. */
+  requireOpen(): void {
     if (!mayHaveTransaction(this.connection))
       throw new HapaxError("invalid_request", "the transaction was ended before its work was");
   }
@@ -338,12 +339,17 @@ export function joinSqlite<Connection extends SqliteConnection>(
     };
   }
   const loan = lent.loan as Loan<object> & Partial<Counted>;
-  loan.require();
+  const session = sqliteSessionOf(lent.target);
+  const require = (): void => {
+    loan.require();
+    session.requireOpen();
+  };
+  require();
   return {
-    session: sqliteSessionOf(lent.target),
+    session,
     run: Object.assign(
       <T>(work: () => T): T => {
-        loan.require();
+        require();
         loan.count?.();
         try {
           return work();
@@ -353,11 +359,11 @@ export function joinSqlite<Connection extends SqliteConnection>(
       },
       {
         read: <T>(work: () => T): T => {
-          loan.require();
+          require();
           return work();
         },
         one: (statement: () => unknown): boolean => {
-          loan.require();
+          require();
           const changes = changesOf(statement());
           loan.changed?.(changes);
           return changes > 0;
