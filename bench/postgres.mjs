@@ -8,13 +8,12 @@
  *   Q6  appends a second, 200 in a frame, with the synchronous standby: at least 60,000
  */
 
-import { execFileSync } from "node:child_process";
-import { appendFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
 import { buildIfNeeded, Failure, main } from "../scripts/prepare.mjs";
-import { launch, makeCluster } from "../test/databases/postgres-server.mjs";
+import { becomeStandby, launch, makeCluster } from "../test/databases/postgres-server.mjs";
 import { formatMachine, machineOf } from "./machine.mjs";
 import { startLoad, startServer } from "./processes.mjs";
 import { formatMedian, median } from "./statistics.mjs";
@@ -224,10 +223,7 @@ await main(async () => {
   const folder = mkdtempSync(join(tmpdir(), "hapax-bench-postgres-"));
   const first = makeCluster();
   const second = makeCluster(first.data);
-  writeFileSync(join(second.data, "standby.signal"), "");
-  const conninfo = `host=${first.folder} user=postgres application_name=second`;
-  appendFileSync(join(second.data, "postgresql.auto.conf"), `primary_conninfo = '${conninfo}'\n`);
-  if (process.getuid?.() === 0) execFileSync("chown", ["-R", "65534:65534", second.data]);
+  becomeStandby(second, first.folder, "second");
   let primary = launch(first.folder, first.data, SETTINGS);
   let standby;
   try {

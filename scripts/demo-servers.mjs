@@ -36,17 +36,20 @@ export async function openServer(kind, directory) {
   return server;
 }
 
-class KilledServer {
+/** A process that serves, with these arguments of Node and at this URL. */
+export class KilledServer {
   url;
   kills = 0;
   #args;
+  #options;
   #child;
   #isOver = false;
   #onExit = () => this.#child?.kill("SIGKILL");
 
-  constructor(args, url) {
+  constructor(args, url, options = {}) {
     this.#args = args;
     this.url = url;
+    this.#options = options;
     process.on("exit", this.#onExit);
   }
 
@@ -63,9 +66,19 @@ class KilledServer {
 
   /** `kill -9`, and the next life. */
   async killAndStart() {
+    await this.kill();
+    await this.start();
+  }
+
+  /** `kill -9`, until the next start. */
+  async kill() {
     this.kills += 1;
     await this.#kill();
-    await this.start();
+  }
+
+  /** SIGSTOP or SIGCONT. */
+  signal(name) {
+    this.#child?.kill(name);
   }
 
   async close() {
@@ -75,7 +88,8 @@ class KilledServer {
   }
 
   async #startOnce() {
-    const child = spawn(process.execPath, this.#args, { stdio: ["ignore", "pipe", "pipe"] });
+    const options = { ...this.#options, stdio: ["ignore", "pipe", "pipe"] };
+    const child = spawn(process.execPath, this.#args, options);
     this.#child = child;
     let complaint = "";
     child.stderr.setEncoding("utf8").on("data", (text) => (complaint += text));
@@ -104,7 +118,7 @@ function saysListening(output) {
   });
 }
 
-async function freePort() {
+export async function freePort() {
   const probe = createServer().listen(0, "127.0.0.1");
   await once(probe, "listening");
   const { port } = probe.address();

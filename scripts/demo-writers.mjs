@@ -58,17 +58,23 @@ class Told {
   };
 }
 
-async function openHapax(url, fetcher) {
+/** `onAck` hears the number of payments that were acknowledged, whenever some are. */
+async function openHapax(url, fetcher, onAck = () => undefined) {
   const { connect } = await import("hapax/client");
   const stream = connect(url, { fetch: fetcher, retry: { pauseMsMax: PAUSE_MS_MAX } });
   await stream.create({ contentType: "application/json" });
   const told = { producer: new Told(), append: new Told() };
-  const producer = stream.producer({ id: "payments-1" });
+  const onBatchAck = ({ records }) => onAck("producer", records);
+  const producer = stream.producer({ id: "payments-1", onBatchAck });
   const calls = [];
+  const heard = () => {
+    told.append.confirm();
+    onAck("append", 1);
+  };
   return {
     give(writer, payment) {
       if (writer === "producer") giveTo(producer, payment, told.producer);
-      else calls.push(stream.append(payment).then(told.append.confirm, told.append.hear));
+      else calls.push(stream.append(payment).then(heard, told.append.hear));
     },
     async finish() {
       const flushed = producer.close().then(told.producer.confirm, told.producer.hear);
@@ -125,12 +131,12 @@ function outcome({ producer, append }, calls) {
   };
 }
 
-/** A `fetch` that counts: what both contenders send goes through it. */
-export function countingFetch(counts) {
+/** A `fetch` that counts: what all contenders send goes through it. */
+export function countingFetch(counts, send = fetch) {
   const seen = new Set();
   return async (url, init = {}) => {
     // A POST without a body asks what the server can do.
-    if (init.method !== "POST" || !init.body) return fetch(url, init);
+    if (init.method !== "POST" || !init.body) return send(url, init);
     const headers = new Headers(init.headers);
     const sequence = headers.get("producer-seq");
     const epoch = headers.get("producer-session") ?? headers.get("producer-epoch");
@@ -141,7 +147,7 @@ export function countingFetch(counts) {
     seen.add(identity);
     let answer;
     try {
-      answer = await fetch(url, init);
+      answer = await send(url, init);
     } catch (error) {
       counts.unanswered += 1;
       throw error;

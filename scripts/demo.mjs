@@ -8,6 +8,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { givePayments, pause, plantDuplicate, readAll, runToEnd } from "./demo-run.mjs";
 import { judge, verdictLines } from "./demo-verdict.mjs";
 import { openServer } from "./demo-servers.mjs";
 import { CONTENDERS, countingFetch, PAUSE_MS_MAX } from "./demo-writers.mjs";
@@ -27,14 +28,9 @@ const RATES = { producer: 1000, append: 100 };
 const FAULTS = { dropAnswers: 0.08, dropRequests: 0.04, delayRequests: 0.2, delayMsMax: 20 };
 /** How long each life of the server is, from the moment at which it takes requests. */
 const LIFE_MS = 1000;
-const TICK_MS = 10;
 /** How long after the last payment the writers may wait for the last answers. */
 const FINISH_MS_MAX = 25_000;
 const PATH = "/v1/stream/payments";
-
-class Stopped extends Error {}
-
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 function readArguments() {
   let values;
@@ -62,59 +58,6 @@ function readArguments() {
   return { ...values, seconds, seed };
 }
 
-/** One run: everything that has to end when it does, and what has been counted. */
-class Run {
-  counts = { given: 0, retries: 0, unanswered: 0, duplicatesStopped: 0 };
-  startMs = performance.now();
-  #closers = [];
-  #stop = () => undefined;
-  stopped = new Promise((_, reject) => {
-    this.#stop = reject;
-  });
-
-  constructor() {
-    this.stopped.catch(() => undefined);
-    // Never taken off: npm and the terminal both send it, and the second must not cut the tidying short.
-    process.on("SIGINT", this.#onSignal);
-    process.on("SIGTERM", this.#onSignal);
-  }
-
-  #onSignal = () => this.#stop(new Stopped());
-
-  /** Ends with the run, the last one first. */
-  owns(close) {
-    this.#closers.unshift(close);
-  }
-
-  /** Waits for work, unless the run is stopped before. */
-  async until(work) {
-    return Promise.race([work, this.stopped]);
-  }
-
-  async close() {
-    for (const close of this.#closers.splice(0)) await close();
-  }
-}
-
-/** Gives every payment at its time. A late timer gives more at once: their number is always the same. */
-async function givePayments(run, writers, seconds) {
-  const given = { producer: 0, append: 0 };
-  const beginMs = performance.now();
-  for (;;) {
-    const elapsedMs = Math.min(performance.now() - beginMs, seconds * 1000);
-    for (const [writer, rate] of Object.entries(RATES)) {
-      const due = Math.floor((elapsedMs / 1000) * rate);
-      for (; given[writer] < due; given[writer] += 1) {
-        const number = given[writer];
-        writers.give(writer, { writer, number, cents: 100 + ((number * 37) % 9900) });
-        run.counts.given += 1;
-      }
-    }
-    if (elapsedMs >= seconds * 1000) return given;
-    await run.until(pause(TICK_MS));
-  }
-}
-
 /** Kills and restarts the server until the returned function is called; that resolves when the last life has begun. */
 function killAgainAndAgain(server) {
   let isOver = false;
@@ -136,18 +79,6 @@ function killAgainAndAgain(server) {
     wake();
     await ended;
   };
-}
-
-/** Reads by hand, so that no contender is its own witness. */
-async function readAll(url) {
-  const records = [];
-  for (let offset = "-1"; ;) {
-    const answer = await fetch(`${url}?offset=${encodeURIComponent(offset)}`);
-    if (!answer.ok) throw new Error(`reading back failed with ${answer.status}`);
-    records.push(...(await answer.json()));
-    offset = answer.headers.get("stream-next-offset") ?? "";
-    if (answer.headers.get("stream-up-to-date") === "true") return records;
-  }
 }
 
 function progress(run, proxy, server) {
@@ -230,7 +161,7 @@ async function demo(run, { seconds, seed, against, plant }) {
   run.owns(endProgress);
   const endKills = killAgainAndAgain(server);
   run.owns(() => endKills());
-  const given = await givePayments(run, writers, seconds);
+  const given = await givePayments(run, RATES, writers.give, seconds);
   await run.until(endKills());
   await run.until(Promise.race([writers.finish(), pause(FINISH_MS_MAX)]));
   const told = writers.told();
@@ -251,13 +182,6 @@ async function demo(run, { seconds, seed, against, plant }) {
   process.exitCode = verdict.isExact ? 0 : 1;
 }
 
-async function plantDuplicate(url) {
-  const body = JSON.stringify({ writer: "append", number: 0, cents: 100 });
-  const headers = { "Content-Type": "application/json" };
-  const answer = await fetch(url, { method: "POST", headers, body });
-  if (!answer.ok) throw new Error(`planting failed with ${answer.status}`);
-}
-
 await main(async () => {
   const options = readArguments();
   if (options.help) {
@@ -266,16 +190,5 @@ await main(async () => {
   }
   await install();
   await buildIfNeeded();
-  const run = new Run();
-  try {
-    await demo(run, options);
-  } catch (error) {
-    if (!(error instanceof Stopped)) throw error;
-    process.exitCode = 130;
-  } finally {
-    await run.close();
-  }
-  if (process.exitCode === 130) console.log("stopped; nothing was kept");
-  // Writers of the contender may still be repeating requests, and no caller waits for them.
-  process.exit();
+  await runToEnd((run) => demo(run, options));
 });

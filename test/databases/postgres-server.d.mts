@@ -22,3 +22,4 @@ export interface RunningCluster {
 
 export function makeCluster(from?: string): Cluster;
 export function launch(folder: string, data: string, settings: readonly string[]): RunningCluster;
+export function becomeStandby(cluster: Cluster, primaryFolder: string, name: string): void;

@@ -5,6 +5,7 @@
 
 import { execFileSync, spawn } from "node:child_process";
 import {
+  appendFileSync,
   chmodSync,
   chownSync,
   cpSync,
@@ -14,6 +15,7 @@ import {
   renameSync,
   rmSync,
   symlinkSync,
+  writeFileSync,
 } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
@@ -70,6 +72,15 @@ export function makeCluster(from) {
   if (process.platform === "win32") cpSync(source, data, { recursive: true });
   else execFileSync("cp", ["-a", source, data]); // With its owner and its rights.
   return { folder, data };
+}
+
+/** Makes a standby of a cluster that does not run, named `name`, which follows the primary with a socket in this folder. */
+export function becomeStandby({ data }, primaryFolder, name) {
+  const signal = join(data, "standby.signal");
+  writeFileSync(signal, "");
+  if (isRoot) chownSync(signal, OTHER_USER, OTHER_USER);
+  const conninfo = `host=${primaryFolder} user=postgres application_name=${name}`;
+  appendFileSync(join(data, "postgresql.auto.conf"), `primary_conninfo = '${conninfo}'\n`);
 }
 
 /** Starts a server on a cluster, with these settings. `end` sends a signal and waits for the exit. */

@@ -1,7 +1,7 @@
 // Failovers of a real primary with a synchronous standby, by a script, under a load: kill -9, a frozen primary, a restart while
 // commits wait, a standby that is away, and a stale standby that is promoted by hand. `npm run test:crash`: 20 cycles.
 import { execFileSync, spawnSync } from "node:child_process";
-import { appendFileSync, rmSync, writeFileSync } from "node:fs";
+import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import pg from "pg";
 import { afterEach, describe, expect, test } from "vitest";
@@ -12,6 +12,7 @@ import { openOnSession } from "../../src/streams/stores/postgres/postgres-store.
 import { systemClock } from "../../src/base/clock.ts";
 import { appended, created, write } from "../../src/testing/store-case-kit.ts";
 import {
+  becomeStandby,
   type Cluster,
   launch,
   makeCluster,
@@ -71,9 +72,7 @@ class Server {
 
   follow(primary: Server): void {
     const { data } = this.cluster;
-    writeFileSync(join(data, "standby.signal"), "");
-    const conninfo = `host=${primary.cluster.folder} user=postgres application_name=${this.name}`;
-    appendFileSync(join(data, "postgresql.auto.conf"), `primary_conninfo = '${conninfo}'\n`);
+    becomeStandby(this.cluster, primary.cluster.folder, this.name);
     if (process.getuid?.() === 0) execFileSync("chown", ["-R", "65534:65534", data]);
     this.start();
   }

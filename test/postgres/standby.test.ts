@@ -1,7 +1,6 @@
 // A primary with a synchronous standby, for real: a restart while a commit waits, and a failover.
 import { execFileSync } from "node:child_process";
-import { appendFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { rmSync } from "node:fs";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { pgSession } from "../../src/streams/stores/postgres/clients.ts";
@@ -11,6 +10,7 @@ import { openOnSession } from "../../src/streams/stores/postgres/postgres-store.
 import { openPostgresStore, type PostgresStore } from "../../src/streams/stores/postgres.ts";
 import { appended, created, readAll, write } from "../../src/testing/store-case-kit.ts";
 import {
+  becomeStandby,
   type Cluster,
   launch,
   makeCluster,
@@ -47,14 +47,7 @@ class Pair {
   constructor() {
     this.first = makeCluster();
     this.second = makeCluster(this.first.data);
-    writeFileSync(join(this.second.data, "standby.signal"), "");
-    // `host` of a local socket is its folder.
-    const conninfo = `host=${this.first.folder} user=postgres application_name=second`;
-    appendFileSync(
-      join(this.second.data, "postgresql.auto.conf"),
-      `primary_conninfo = '${conninfo}'\n`,
-    );
-    if (process.getuid?.() === 0) execFileSync("chown", ["-R", "65534:65534", this.second.data]);
+    becomeStandby(this.second, this.first.folder, "second");
     this.primary = this.startPrimary();
     this.standby = this.startStandby();
   }
