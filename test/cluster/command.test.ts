@@ -37,9 +37,9 @@ if (reason !== undefined) {
 } else {
   await buildIfNeeded();
   const database = await startPostgres();
-  const { nodes, start, stop } = testCluster(database, { databaseOptions: { schema: "hapax" } });
+  const stage = testCluster(database, { databaseOptions: { schema: "hapax" } });
   afterAll(async () => {
-    await stop();
+    await stage.stop();
     await database.stop();
   });
   const cluster = (...words: readonly string[]): Promise<Ended> =>
@@ -66,7 +66,7 @@ if (reason !== undefined) {
     const other = await cluster("create", "--shards", "8");
     expect(other.code).not.toBe(0);
     expect(other.output).toContain("there is a cluster of 4 shards; their number never changes");
-    for (const name of ["n1", "n2"]) await start(name);
+    for (const name of ["n1", "n2"]) await stage.start(name);
 
     for (const name of ["n1", "n2", "n1"]) {
       expect((await cluster("move", "3", name)).code).toBe(0);
@@ -89,8 +89,7 @@ if (reason !== undefined) {
     expect(after.output).toMatch(/^n1 +draining .* -$/m);
     expect(after.output).toMatch(/^n2 +alive .* 0 1 2 3$/m);
 
-    await nodes[1]?.stop();
-    nodes.splice(1);
+    await stage.nodes.pop()?.stop();
     expect(await owns(0)).not.toContain("n2");
     // Shards that have no owner are a failure, for scripts.
     expect((await cluster("status")).code).toBe(1);
