@@ -54,6 +54,17 @@ export const jobFaults: readonly Fault[] = [
     caughtBy: HISTORIES,
   },
   {
+    name: "jobs: a job that was trimmed stays open",
+    guarantee: "G120",
+    file: "src/streams/core/group.ts",
+    find: "    if (offset >= earliest) break;\n",
+    replace: "    if (offset >= earliest || offset >= 0) break;\n",
+    caughtBy: {
+      file: "src/streams/core/job-decide.test.ts",
+      test: "jobs > G120 jobs of what was trimmed are gone, given or not, and others stay",
+    },
+  },
+  {
     name: "jobs: an answer that was received is given again",
     guarantee: "G120",
     file: DECIDE,

@@ -6,6 +6,7 @@
  *   - a stream has at most one holder, and only the newest token of a stream counts;
  *   - a committed offset never goes back, unless an administrator resets it;
  *   - a job is open from the time that it is first given until it is done, and the offset is that of the first one;
+ *   - a job that was trimmed is open no more, and what was trimmed is never given;
  *   - the offset of a deleted stream never counts for the stream that is created after it;
  *   - a stream that a group names or matches is in the group from its creation on.
  */
@@ -187,6 +188,23 @@ export function applyStreamLost(readonlyBook: GroupBook, stream: StreamName): vo
   }
 }
 
+/**
+ * Groups of jobs give up what cannot be read any more: no worker could end it, and it would stay open. Other groups
+ * stay where they are, and their members are refused.
+ */
+export function applyStreamTrimmed(
+  readonlyBook: GroupBook,
+  stream: StreamName,
+  earliest: Offset,
+): void {
+  const book = readonlyBook as unknown as MutableGroupBook;
+  for (const group of followersOf(book, stream)) {
+    const cursor = group.cursors.get(stream);
+    if (group.settings.jobs !== true || cursor === undefined) continue;
+    if (cursor.offset < earliest) dropJobs(book, group, cursor, earliest);
+  }
+}
+
 function groupOf(book: MutableGroupBook, id: GroupId): MutableGroup {
   const group = book.byId.get(id);
   assert(group !== undefined, `a change names no group: id=${id}`);
@@ -321,6 +339,24 @@ function forgetJobs(book: MutableGroupBook, group: MutableGroup, cursor: Mutable
   if (cursor.jobs === undefined) return;
   count(book, group, -cursor.jobs.open.size);
   cursor.jobs = undefined;
+}
+
+/** Those before `earliest` are gone, also those that a worker has. The group goes on with what is left. */
+function dropJobs(
+  book: MutableGroupBook,
+  group: MutableGroup,
+  cursor: MutableCursor,
+  earliest: Offset,
+): void {
+  const window = openWindow(cursor);
+  for (const offset of window.open.keys()) {
+    if (offset >= earliest) break;
+    window.open.delete(offset);
+    count(book, group, -1);
+  }
+  if (window.next < earliest) window.next = earliest;
+  const [first = window.next] = window.open.keys();
+  cursor.offset = first;
 }
 
 function applyReset(book: MutableGroupBook, group: MutableGroup, change: GroupReset): void {

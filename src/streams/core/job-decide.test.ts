@@ -38,6 +38,7 @@ type Step =
   | { readonly kind: "take"; readonly worker: number; readonly max: number }
   | { readonly kind: "done" | "later" | "give_back"; readonly worker: number; readonly job: number }
   | { readonly kind: "leave"; readonly worker: number }
+  | { readonly kind: "trim"; readonly records: number }
   | { readonly kind: "pass" | "restore" | "reset" };
 
 class JobHistory {
@@ -108,6 +109,9 @@ class JobHistory {
         break;
       case "reset":
         this.reset();
+        break;
+      case "trim":
+        this.trim(step.records);
         break;
       default:
         step satisfies never;
@@ -184,6 +188,22 @@ class JobHistory {
     if (decision.kind !== "reset") return;
     this.apply(decision.change);
     for (const facts of [this.done, this.dueMs, this.counts]) facts.clear();
+    const earliest = streams.get(STREAM)?.retained?.earliest ?? 0;
+    for (let at = 0; at < earliest; at += SIZE) this.done.add(at as Offset);
+  }
+
+  /** Of the records before it nothing is left to do. */
+  trim(records: number): void {
+    const to = (records * SIZE) as Offset;
+    applyChange(this.world, { kind: "trimmed", atMs: this.atMs, stream: 1 as StreamId, to });
+    for (let at = 0; at < to; at += SIZE) this.done.add(at as Offset);
+    const isLeft = this.told.some((claim) => {
+      return claim.offset < to && findJob(this.group, claim.worker, claim) !== undefined;
+    });
+    assert(!isLeft, "a worker has a job that is gone");
+    const { offset, jobs } = this.group.cursors.get(STREAM) ?? {};
+    assert(offset !== undefined && offset >= to, "the group stays where there is nothing to read");
+    assert(jobs === undefined || jobs.next >= to, "what is gone would be given");
   }
 
   /** The whole state goes through a snapshot. */
@@ -261,6 +281,22 @@ describe("jobs", () => {
     expect(histories).toBe(2 * STEPS.length ** 4);
   }, 60_000);
 
+  test("G120 jobs of what was trimmed are gone, given or not, and others stay", () => {
+    const history = new JobHistory(6);
+    history.step({ kind: "take", worker: 0, max: 2 });
+    history.step({ kind: "take", worker: 1, max: 1 });
+    history.step({ kind: "later", worker: 0, job: 0 });
+    history.step({ kind: "trim", records: 2 });
+    expect([...(history.window()?.open.keys() ?? [])]).toEqual([2 * SIZE]);
+    expect(history.world.groups.jobCount).toBe(1);
+    history.step({ kind: "restore" });
+    history.step({ kind: "trim", records: 5 });
+    expect(history.group).toMatchObject({ jobCount: 0 });
+    // The next take gives the first record that is left.
+    history.step({ kind: "take", worker: 0, max: 9 });
+    expect([...(history.window()?.open.keys() ?? [])]).toEqual([5 * SIZE]);
+  });
+
   test("the rules hold in long histories, and each job is done at last", () => {
     const worker = fc.nat(4);
     const kinds = fc.constantFrom("done" as const, "later" as const, "give_back" as const);
@@ -277,6 +313,10 @@ describe("jobs", () => {
       { weight: 1, arbitrary: fc.record({ kind: fc.constant("leave" as const), worker }) },
       { weight: 2, arbitrary: fc.constantFrom<Step>({ kind: "pass" }, { kind: "restore" }) },
       { weight: 1, arbitrary: fc.constant<Step>({ kind: "reset" }) },
+      {
+        weight: 1,
+        arbitrary: fc.record({ kind: fc.constant("trim" as const), records: fc.nat(8) }),
+      },
     );
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { keyClaim } from "../../testing/commands.ts";
 import type { Change } from "./change.ts";
 import { type GroupBookImage, imageOfGroups } from "./group-image.ts";
-import type { GroupState, GroupChange } from "./group-state.ts";
+import type { Cursor, GroupState, GroupChange, GroupTaken } from "./group-state.ts";
 import type { KeyWindowView } from "../../base/key-window.ts";
 import {
   decideKnownKey,
@@ -243,8 +243,9 @@ class Story {
     if (group === undefined) {
       const streams = [...this.world.streams.values()].filter(({ isDeleted }) => !isDeleted);
       const settings = {
-        pattern: "/*",
-        streams: [],
+        ...(step % 5 < 2
+          ? { pattern: undefined, streams: NAMES, jobs: true }
+          : { pattern: "/*", streams: [] }),
         start: { kind: "beginning" },
         leaseMs: 9,
       } as const;
@@ -264,7 +265,7 @@ class Story {
 
 /** Returns a possible change of a group in its present state, if there is one of that kind. */
 function groupChange(
-  { id: group, members, cursors, free }: GroupState,
+  { id: group, settings, members, cursors, free }: GroupState,
   next: number,
   step: number,
   atMs: TimeMs,
@@ -282,11 +283,14 @@ function groupChange(
   const claim = { ...base, kind: "group_claimed", member: member.id, max: 2, expiresAtMs } as const;
   const nothing = { dropped: [], granted: [], asked: [], kept: [] };
   const [first] = free;
-  if (step % 5 === 0 && first !== undefined) {
+  if (step % 5 === 0 && first !== undefined && settings.jobs !== true) {
     return { ...claim, ...nothing, granted: [[first, next]] };
   }
   if (stream === undefined) return undefined;
   const cursor = cursors.get(stream);
+  if (settings.jobs === true && cursor !== undefined) {
+    return jobChange({ ...base, member: member.id, expiresAtMs }, cursor, next, step);
+  }
   if (step % 5 === 1 && cursor?.holder !== undefined) {
     return cursor.askedUntilMs === undefined
       ? { ...claim, ...nothing, asked: [[stream, expiresAtMs]] }
@@ -300,6 +304,25 @@ function groupChange(
   const finished = step % 2 === 0 ? [stream] : [];
   const committed = { ...base, kind: "group_committed", member: member.id, expiresAtMs } as const;
   return { ...committed, offsets: [[stream, offset]], finished };
+}
+
+/** A job is given for the first time, ends or waits. */
+function jobChange(
+  base: Pick<GroupTaken, "atMs" | "group" | "member" | "expiresAtMs">,
+  { stream, offset, jobs }: Cursor,
+  token: number,
+  step: number,
+): GroupChange {
+  const [job] = [...(jobs?.open.values() ?? [])].slice(step % Math.max(1, jobs?.open.size ?? 0));
+  if (job === undefined || step % 5 < 2) {
+    const from = jobs?.next ?? offset;
+    const given = [stream, from, (from + 1) as Offset, 1] as const;
+    return { ...base, kind: "group_taken", dropped: [], token, jobs: [given] };
+  }
+  const waiting = [stream, job.offset, base.atMs, job.attempts] as const;
+  return step % 5 === 2
+    ? { ...base, kind: "group_settled", done: [], later: [waiting] }
+    : { ...base, kind: "group_settled", done: [[stream, job.offset]], later: [] };
 }
 
 function begin({ world }: Story): Snapshot {
@@ -448,6 +471,7 @@ function plain(world: World): unknown {
   // The image, because only the live book distinguishes free streams from those of members that have left.
   const allGroups = imageOfGroups(groups).groups;
   const openCounts = [...groups.byId.values()].map(({ openCount }) => openCount);
+  const jobCounts = [...groups.byId.values()].map(({ jobCount }) => jobCount);
   const { nextToken } = groups;
   return {
     ...rest,
@@ -458,6 +482,7 @@ function plain(world: World): unknown {
     globsOfGroups,
     allGroups,
     openCounts,
+    jobCounts: [groups.jobCount, ...jobCounts],
     nextToken,
   };
 }
@@ -548,7 +573,7 @@ test("the stories have everything that a stream can know, taken at several momen
     }
   }
   for (const [what, count] of Object.entries(seen)) expect(count, what).toBeGreaterThan(5);
-  expect(groupKinds.size).toBe(8);
+  expect(groupKinds.size).toBe(10);
 });
 
 test("a key that was evicted between two blocks may be in the later one again", () => {

@@ -10,8 +10,20 @@
  *   - a stream's fork count is the number of streams that name it as their source.
  */
 
-import type { StreamAppended, Change, StreamCreated, StreamRemoved } from "./change.ts";
-import { applyGroup, applyStreamFound, applyStreamLost, createGroupBook } from "./group.ts";
+import type {
+  StreamAppended,
+  Change,
+  StreamCreated,
+  StreamRemoved,
+  StreamTrimmed,
+} from "./change.ts";
+import {
+  applyGroup,
+  applyStreamFound,
+  applyStreamLost,
+  applyStreamTrimmed,
+  createGroupBook,
+} from "./group.ts";
 import type { GroupBook } from "./group-state.ts";
 import { IdMap } from "../../base/id-map.ts";
 import { KeyWindow } from "../../base/key-window.ts";
@@ -116,7 +128,7 @@ export function applyChange(readonlyWorld: World, change: Change): void {
       streamOf(world, change.stream).keys?.window?.evictTo(change.evictTo);
       return;
     case "trimmed":
-      applyTrim(streamOf(world, change.stream), change);
+      applyTrimmed(world, streamOf(world, change.stream), change);
       return;
     case "retention_set":
       applyRule(streamOf(world, change.stream), change);
@@ -146,6 +158,18 @@ export function applyChange(readonlyWorld: World, change: Change): void {
 function applyGone(world: MutableWorld, name: StreamName): void {
   applyStreamGone(world.subscriptions, name);
   applyStreamLost(world.groups, name);
+}
+
+function applyTrimmed(world: MutableWorld, stream: MutableStream, change: StreamTrimmed): void {
+  applyTrim(stream, change);
+  const { groups, streams } = world;
+  applyStreamTrimmed(groups, stream.name, earliestOf(world, stream));
+  if (stream.forkCount === 0) return;
+  // A fork has lost what it read of this stream. Groups of jobs name their streams.
+  for (const name of groups.named.keys()) {
+    const state = streams.get(name);
+    if (state?.fork !== undefined) applyStreamTrimmed(groups, name, earliestOf(world, state));
+  }
 }
 
 function streamOf(world: MutableWorld, id: StreamId): MutableStream {

@@ -24,6 +24,7 @@ import {
   type SettleDecision,
 } from "../core/job-decide.ts";
 import { isJson, lifeOf, type StreamState } from "../core/stream.ts";
+import { earliestOf } from "../core/trim.ts";
 import type { Offset, StreamName } from "../core/types.ts";
 import type { RecordsEnd } from "./fork-source.ts";
 import type { NoGroup } from "./groups.ts";
@@ -243,7 +244,8 @@ export class Jobs {
 
   async #readFrom(stream: StreamName, from: Offset, max: number): Promise<FoundRecord[]> {
     const state = this.#find(stream);
-    if (state === undefined) return [];
+    // It may have been trimmed since the plan.
+    if (state === undefined || from < earliestOf(this.#writer.world, state)) return [];
     this.#writer.expiry.touch(state);
     const tail = this.#writer.durableTail(state);
     const bytes = max === 1 ? 1 : LOOK_BYTES;

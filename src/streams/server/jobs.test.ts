@@ -278,6 +278,74 @@ describe("jobs over HTTP", () => {
     expect((await worker.take({ max: 1, seen })).jobs).toMatchObject([{ data: 10_000 }]);
   }, 30_000);
 
+  test.each([undefined, "trimmed"])(
+    "G120 jobs that were trimmed are gone, and the group moves on by itself (%s)",
+    async (store) => {
+      const server = await start(store);
+      const worker = await withJobs(server, [1]);
+      await send(server, "PUT", "/other", []);
+      const settings = { streams: ["/in", "/other"], jobs: true };
+      await send(server, "PUT", "/_hapax/groups/both", settings);
+      for (const record of [2, 3, 4]) await send(server, "POST", "/in", [record]);
+      await send(server, "POST", "/other", ["other"]);
+      const taken = await worker.take({ max: 3 });
+      const [first, second, third] = claimsOf(taken);
+      await worker.settle({ later: [first], done: [] });
+      const cut = `/_hapax/trim?stream=/in&before=${String(third?.offset)}`;
+      expect(await send(server, "POST", cut, {})).toMatchObject({ status: 409 });
+      expect(await send(server, "POST", `${cut}&needed=drop`, {})).toMatchObject({ status: 204 });
+      expect(await cursor(server)).toMatchObject({ offset: third?.offset, openJobs: 1 });
+      // One that waited and one whose worker has it are gone; the worker keeps the third.
+      const settled = await worker.settle({ later: [second] });
+      expect(settled.body["lost"]).toMatchObject([{ offset: second?.offset }]);
+      expect((await worker.take({ max: 9 })).jobs).toEqual(taken.jobs.slice(2));
+      const next = await worker.take({ max: 9, seen: taken.token });
+      expect(next.jobs.map(({ data }) => data)).toEqual([4]);
+      // A group that had begun nothing begins where there is something to read, and no stream waits for another one.
+      const { body } = await send(server, "POST", "/_hapax/groups/both/join", { name: "w" });
+      const fromBoth = await send(server, "POST", "/_hapax/groups/both/take", { ...body, max: 9 });
+      const data = (fromBoth.body as unknown as Taken).jobs.map((job) => job.data);
+      expect(data.toSorted()).toEqual([3, 4, "other"]);
+    },
+  );
+
+  test("G120 jobs that were trimmed do not come back with a restart", async () => {
+    let server = await start("trimmed-before");
+    const worker = await withJobs(server, [1]);
+    for (const record of [2, 3]) await send(server, "POST", "/in", [record]);
+    const taken = await worker.take({ max: 2 });
+    const [, second] = claimsOf(taken);
+    const cut = `/_hapax/trim?stream=/in&before=${String(second?.offset)}&needed=drop`;
+    expect(await send(server, "POST", cut, {})).toMatchObject({ status: 204 });
+    const before = await cursor(server);
+    expect(before).toMatchObject({ offset: second?.offset, openJobs: 1 });
+    await server.stop();
+    server = await start("trimmed-before");
+    expect(await cursor(server)).toEqual(before);
+    const again = new Worker(server, worker.member);
+    expect((await again.settle({ done: [second] })).body["lost"]).toEqual([]);
+    const next = await again.take({ max: 9, seen: taken.token });
+    expect(next.jobs.map(({ data, attempt }) => [data, attempt])).toEqual([[3, 1]]);
+  });
+
+  test("G120 a fork whose source is trimmed has no jobs of what is gone, and its own", async () => {
+    const server = await start();
+    await send(server, "PUT", "/source", [1]);
+    await send(server, "POST", "/source", [2]);
+    const headers = { "Stream-Forked-From": "/source", "Content-Type": "application/json" };
+    await fetch(`${server.url}/in`, { method: "PUT", headers });
+    const worker = await withJobs(server, []);
+    await send(server, "POST", "/in", [3]);
+    const taken = await worker.take();
+    expect(taken.jobs.map(({ data }) => data)).toEqual([1]);
+    const before = String(taken.jobs[0]?.nextOffset);
+    const cut = `/_hapax/trim?stream=/source&before=${before}&needed=drop`;
+    expect(await send(server, "POST", cut, {})).toMatchObject({ status: 204 });
+    expect(await cursor(server)).toMatchObject({ offset: before, openJobs: 0 });
+    const next = await worker.take({ max: 9, seen: taken.token });
+    expect(next.jobs.map(({ data }) => data)).toEqual([2, 3]);
+  });
+
   test("what is not possible is refused by name", async () => {
     const server = await start();
     const worker = await withJobs(server, [1]);
