@@ -305,7 +305,7 @@ describe("jobs over HTTP", () => {
       const { body } = await send(server, "POST", "/_hapax/groups/both/join", { name: "w" });
       const fromBoth = await send(server, "POST", "/_hapax/groups/both/take", { ...body, max: 9 });
       const data = (fromBoth.body as unknown as Taken).jobs.map((job) => job.data);
-      expect(data.toSorted()).toEqual([3, 4, "other"]);
+      expect(new Set(data)).toEqual(new Set([3, 4, "other"]));
     },
   );
 
