@@ -22,7 +22,8 @@ export function wholeBodyOf(answer: ServerAnswer): Uint8Array {
 }
 
 /**
- * One page of a list. Each shard has given its first `limit` entries after `after`, so the first `limit` of all are among them.
+ * One page of a list. Each shard has given its first entries after `after`, up to `limit` or to where it stopped looking, and says
+ * how far that is if there may be more. Nothing is shown beyond the nearest of these places: another shard may have entries before it.
  * Undefined: an answer is a refusal.
  */
 export function mergeLists(
@@ -31,37 +32,42 @@ export function mergeLists(
   { member, key }: Listed,
 ): WholeAnswer | undefined {
   const limit = parseLimit(queryText(parseQuery(query), "limit"));
-  const entries: Readonly<Record<string, unknown>>[] = [];
-  let hasMore = false;
+  const keyOf = (entry: Entry): string => String(entry[key]);
+  const entries: Entry[] = [];
+  let bound: string | undefined;
   for (const { answer } of answers) {
     const page = readPage(answer, member);
     if (page === undefined) return undefined;
-    entries.push(...page.entries);
-    hasMore ||= page.hasMore;
+    for (const entry of page.entries) entries.push(entry);
+    if (page.next !== undefined && (bound === undefined || page.next < bound)) bound = page.next;
   }
-  const keyOf = (entry: Readonly<Record<string, unknown>>): string => String(entry[key]);
+  const known = bound;
+  const sure = known === undefined ? entries : entries.filter((entry) => keyOf(entry) <= known);
   // In the order of code units, as each shard has it.
-  entries.sort((one, other) => (keyOf(one) < keyOf(other) ? -1 : 1));
-  const shown = entries.slice(0, limit);
+  sure.sort((one, other) => (keyOf(one) < keyOf(other) ? -1 : 1));
+  const shown = sure.slice(0, limit);
   const last = shown.at(-1);
-  const isCut = hasMore || entries.length > limit;
-  const next = isCut && last !== undefined ? { next: keyOf(last) } : {};
-  return json(200, { [member]: shown, ...next });
+  const next = sure.length > limit && last !== undefined ? keyOf(last) : bound;
+  return json(200, { [member]: shown, ...(next === undefined ? {} : { next }) });
 }
 
-function readPage(
-  answer: ServerAnswer,
-  member: string,
-):
-  | { readonly entries: readonly Readonly<Record<string, unknown>>[]; readonly hasMore: boolean }
-  | undefined {
+type Entry = Readonly<Record<string, unknown>>;
+
+interface Page {
+  readonly entries: readonly Entry[];
+  /** The shard has looked up to here, and may have more behind it. */
+  readonly next: string | undefined;
+}
+
+function readPage(answer: ServerAnswer, member: string): Page | undefined {
   if (answer.status !== 200) return undefined;
-  const page = JSON.parse(text.decode(wholeBodyOf(answer))) as Readonly<Record<string, unknown>>;
+  const page = JSON.parse(text.decode(wholeBodyOf(answer))) as Entry;
   const entries = page[member];
   if (!Array.isArray(entries)) return undefined;
+  const next = page["next"];
   return {
-    entries: entries as Readonly<Record<string, unknown>>[],
-    hasMore: page["next"] !== undefined,
+    entries: entries as readonly Entry[],
+    next: next === undefined ? undefined : String(next),
   };
 }
 
