@@ -108,6 +108,7 @@ export class Forwarding {
           certificate: exchange.certificate,
           baseUrl: exchange.baseUrl,
         },
+        wantsWhole: exchange.wantsWhole,
         signal: controller.signal,
       });
       if (outcome.kind !== "answered" || !("live" in outcome.answer)) return outcome;

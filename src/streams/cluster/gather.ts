@@ -1,5 +1,6 @@
 /** Puts the answers of all shards together: lists, what became of a transaction, and metrics. */
 
+import { assert } from "../../base/assert.ts";
 import { joinBytes } from "../../base/bytes.ts";
 import { METRICS_TYPE } from "../../base/prometheus-text.ts";
 import { HEADER } from "../../protocol/headers.ts";
@@ -17,7 +18,8 @@ export interface ShardAnswer {
 const text = new TextDecoder();
 
 export function wholeBodyOf(answer: ServerAnswer): Uint8Array {
-  if ("live" in answer || answer.body === undefined) return new Uint8Array(0);
+  assert(!("live" in answer), "an answer that is put together with others is whole");
+  if (answer.body === undefined) return new Uint8Array(0);
   return answer.body instanceof Uint8Array ? answer.body : joinBytes(answer.body);
 }
 
@@ -67,7 +69,7 @@ function readPage(answer: ServerAnswer, member: string): Page | undefined {
   const next = page["next"];
   return {
     entries: entries as readonly Entry[],
-    next: next === undefined ? undefined : String(next),
+    next: typeof next === "string" ? next : undefined,
   };
 }
 

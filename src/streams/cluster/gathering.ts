@@ -42,6 +42,7 @@ export class Gathering {
     // The shards answer a HEAD without the body that is put together.
     const asked = new KeptExchange(kept, {
       hidden: HIDDEN,
+      wantsWhole: true,
       ...(exchange.method === "HEAD" && where.kind !== "outcome" ? { method: "GET" } : {}),
     });
     const shards = where.kind === "metrics" ? this.#parts.owned() : this.#all();

@@ -9,18 +9,23 @@ export interface ExchangeChanges {
   readonly hidden?: ReadonlySet<string>;
   readonly method?: string;
   readonly body?: Uint8Array;
+  readonly wantsWhole?: boolean;
 }
 
 export class KeptExchange implements Exchange {
   readonly #inner: Exchange;
   readonly #hidden: ReadonlySet<string> | undefined;
   readonly method: string;
+  /** The answer is put together with others: it must not go on piece by piece. */
+  readonly wantsWhole: boolean;
   #body: Promise<Uint8Array> | undefined;
 
-  constructor(inner: Exchange, { hidden, method = inner.method, body }: ExchangeChanges = {}) {
+  constructor(inner: Exchange, changes: ExchangeChanges = {}) {
+    const { hidden, method = inner.method, body, wantsWhole = false } = changes;
     this.#inner = inner;
     this.#hidden = hidden;
     this.method = method;
+    this.wantsWhole = wantsWhole;
     if (body !== undefined) this.#body = Promise.resolve(body);
   }
 

@@ -18,6 +18,8 @@ export interface PeerRequest {
     readonly certificate: ClientCertificate | undefined;
     readonly baseUrl: string;
   };
+  /** The body of the answer must be there when it is given: it is put together with others. */
+  readonly wantsWhole: boolean;
   /** Ends the wait. */
   readonly signal: AbortSignal;
 }
@@ -33,6 +35,7 @@ export type PeerOutcome =
   | { readonly kind: "lost" };
 
 export interface Peers {
+  /** Rejects if the answer must be whole and is larger than any that is right. */
   send(peer: string, request: PeerRequest): Promise<PeerOutcome>;
   /** Asks a node to look whether a shard is its own by now. */
   nudge(peer: string): void;

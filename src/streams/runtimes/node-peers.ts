@@ -7,7 +7,7 @@ import { createHash } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { Agent, request as httpsRequest } from "node:https";
 import type { TLSSocket } from "node:tls";
-import { HapaxError } from "../../base/errors.ts";
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { PEER, PEER_LOOK_PATH, PEER_PREFIX } from "../../protocol/cluster.ts";
 import type { PeerOutcome, PeerRequest, Peers } from "../cluster/peers.ts";
 import type { AnswerHeaders, LiveAnswer, LiveSink } from "../server/exchange.ts";
@@ -23,6 +23,8 @@ const KEY_CHARS_MIN = 32;
 const CONNECT_MS = 2000;
 /** A larger answer goes on as it comes, so that no node holds it whole. */
 const WHOLE_BYTES_MAX = 256 * 1024;
+/** A page of a list has 1,000 entries, the longest of them of some 8 kB with all that is escaped. */
+const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
 /** Bytes that may wait for a client before the owner is asked to wait. */
 const QUEUED_BYTES_MAX = 256 * 1024;
 
@@ -94,7 +96,7 @@ export function addressOf(peer: string): { readonly host: string; readonly port:
 }
 
 function send(agent: Agent, peer: string, request: PeerRequest): Promise<PeerOutcome> {
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const { method, target: path, body, signal } = request;
     if (signal.aborted) {
       resolve({ kind: "unsent" });
@@ -128,8 +130,9 @@ function send(agent: Agent, peer: string, request: PeerRequest): Promise<PeerOut
       resolve({ kind: isSent ? "lost" : "unsent" });
     });
     outgoing.on("response", (incoming) => {
-      receive(incoming, method).then(resolve, () => {
-        resolve({ kind: "lost" });
+      receive(incoming, request).then(resolve, (error: unknown) => {
+        if (isHapaxError(error)) reject(error);
+        else resolve({ kind: "lost" });
       });
       incoming.once("close", () => {
         signal.removeEventListener("abort", abort);
@@ -160,7 +163,10 @@ function linesFor({ lines, shard, client, body, method }: PeerRequest): readonly
   return sent;
 }
 
-async function receive(incoming: IncomingMessage, method: string): Promise<PeerOutcome> {
+async function receive(
+  incoming: IncomingMessage,
+  { method, wantsWhole }: PeerRequest,
+): Promise<PeerOutcome> {
   const moved = incoming.headers[PEER.moved];
   if (moved !== undefined) {
     incoming.resume();
@@ -170,12 +176,18 @@ async function receive(incoming: IncomingMessage, method: string): Promise<PeerO
   const isEmpty = method === "HEAD" || status === 204 || status === 304;
   const announced = incoming.headers["content-length"];
   const bytes = isEmpty ? 0 : Number(announced ?? Infinity);
-  if (bytes > WHOLE_BYTES_MAX) {
+  if (bytes > WHOLE_BYTES_MAX && !wantsWhole) {
     const headers = headersOf(incoming, announced !== undefined);
     return { kind: "answered", answer: live(incoming, status, headers, announced !== undefined) };
   }
   const pieces: Buffer[] = [];
-  for await (const piece of incoming) pieces.push(piece as Buffer);
+  let received = 0;
+  for await (const piece of incoming as AsyncIterable<Buffer>) {
+    received += piece.length;
+    // The loop ends the connection.
+    if (received > GATHERED_BYTES_MAX) throw new HapaxError("internal", "a part is too large");
+    pieces.push(piece);
+  }
   const headers = headersOf(incoming, method === "HEAD");
   return { kind: "answered", answer: { status, headers, body: pieces } };
 }

@@ -1,0 +1,101 @@
+/** Nodes that reach each other over their peer ports, in a cluster whose owners a test says. */
+
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { systemClock } from "../../base/clock.ts";
+import { type Cluster, type ShardOwner, soleOwner } from "../cluster.ts";
+import { type ClusterServer, createClusterServer } from "../cluster/cluster-server.ts";
+import { type ShardId, shardOfPlacement } from "../core/placement.ts";
+import { BodyBudget } from "../server/body-budget.ts";
+import { openMemoryStore } from "../stores/memory.ts";
+import { nodeComponents } from "./node-components.ts";
+import { listen, listeningUrlOf, openListener } from "./node-listening.ts";
+import { openPeerPort } from "./node-peer-port.ts";
+import { createNodePeers, peerKeyOf } from "./node-peers.ts";
+
+const KEY = peerKeyOf("a key of the tests that is long enough");
+const TEXT = { "content-type": "text/plain" };
+
+interface TestNode {
+  readonly url: string;
+  readonly server: ClusterServer;
+  readonly stop: () => Promise<void>;
+}
+
+/** A node with one of two shards. */
+async function openNode(
+  name: string,
+  own: number,
+  owners: Map<number, ShardOwner>,
+): Promise<TestNode> {
+  const cluster: Cluster = {
+    ...soleOwner(openMemoryStore(), name),
+    shards: 2,
+    join: (host) => Promise.resolve(host.take(own as ShardId, openMemoryStore())),
+    ownerOf(shard) {
+      const owner = owners.get(shard);
+      return owner && { ...owner, isSelf: owner.node === name };
+    },
+  };
+  const reached = { url: "" };
+  const onFault = (): void => undefined;
+  const place = { host: "127.0.0.1", log: () => undefined, onFault, url: () => reached.url };
+  const peers = createNodePeers(KEY);
+  const emptyStore = openMemoryStore({ bytesMax: 0 });
+  const parts = { ...nodeComponents({}, place), cluster, peers, emptyStore };
+  const server = createClusterServer(parts);
+  const look = (): void => undefined;
+  const port = await openPeerPort(server, { listen: "127.0.0.1:0", key: KEY, onFault, look });
+  const budget = new BodyBudget(0, systemClock, server.options.bodiesBytesMax);
+  const listening = await openListener(server, {}, budget, onFault);
+  await listen(listening.http, 0, "127.0.0.1");
+  reached.url = listeningUrlOf(listening.http, "http");
+  const peer = `127.0.0.1:${port.port}`;
+  owners.set(own, { node: name, url: reached.url, peer, isSelf: false });
+  await server.join();
+  const stop = async (): Promise<void> => {
+    await listening.stop();
+    listening.close();
+    budget.close();
+    peers.close();
+    await port.close();
+    await server.close();
+  };
+  return { url: reached.url, server, stop };
+}
+
+/** The path of a placement of this shard. */
+function placeOn(shard: number): string {
+  for (let at = 0; ; at += 1)
+    if (shardOfPlacement(`s${at}`, 2) === shard) return `/v1/stream/s${at}`;
+}
+
+let owners: Map<number, ShardOwner>;
+let one: TestNode;
+let other: TestNode;
+
+beforeEach(async () => {
+  owners = new Map();
+  one = await openNode("one", 0, owners);
+  other = await openNode("other", 1, owners);
+});
+
+afterEach(async () => {
+  await one.stop();
+  await other.stop();
+});
+
+test("PROTOCOL.md §24.3: the part of another node in a list may be large", async () => {
+  const paths = Array.from({ length: 300 }, (_, at) => `${placeOn(1)}/${"p".repeat(950)}/${at}`);
+  for (let at = 0; at < paths.length; at += 100) {
+    const created = paths.slice(at, at + 100).map(async (path) => {
+      const answer = await fetch(`${other.url}${path}`, { method: "PUT", headers: TEXT });
+      await answer.arrayBuffer();
+      return answer.status;
+    });
+    expect(new Set(await Promise.all(created))).toEqual(new Set([201]));
+  }
+  const answer = await fetch(`${one.url}/_hapax/streams`);
+  expect(answer.status).toBe(200);
+  const { streams } = (await answer.json()) as { readonly streams: readonly { path: string }[] };
+  expect(streams.map(({ path }) => path)).toEqual(paths.sort());
+});
