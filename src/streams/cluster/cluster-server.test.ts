@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { HapaxError } from "../../base/errors.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
+import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { exchangeOf } from "../../../test/kits/server-stage.ts";
 import { type Cluster, type ShardOwner, type ShardHost, soleOwner } from "../cluster.ts";
 import { type ShardId, shardOfPlacement } from "../core/placement.ts";
@@ -156,6 +158,38 @@ describe("a node of a cluster", () => {
     await expect(store.commit([])).rejects.toThrow(/closed/);
     expect((await ask("GET", streamOn(1))).status).toBe(503);
     await server.close();
+  });
+});
+
+describe("PROTOCOL.md §24.5: the health of a node", () => {
+  const health = async ({ ask }: ReturnType<typeof openNode>): Promise<readonly unknown[]> => {
+    const answer = await ask("GET", "/readyz");
+    const { ready, writes, code } = JSON.parse(text(answer)) as Record<string, unknown>;
+    return [answer.status, ready, writes, code];
+  };
+
+  test.each([
+    ["stopped", () => openFaultyStore(openMemoryStore(), { failCommit: 1 }), "writes_stopped"],
+    ["full", () => openMemoryStore({ bytesMax: 2 }), "store_full"],
+  ])("a node with a shard that is %s is not ready", async (writes, openStore, code) => {
+    const node = openNode();
+    await node.server.join();
+    expect(await health(node)).toEqual([200, true, "open", undefined]);
+    (node.server as unknown as ShardHost).take(1 as ShardId, openStore());
+    await node.ask("PUT", streamOn(1), TEXT, "12");
+    expect(await health(node)).toEqual([503, false, writes, code]);
+    await node.server.close();
+  });
+
+  test("a shard that another node has taken over is not of this one's health", async () => {
+    const node = openNode();
+    await node.server.join();
+    const moved = new HapaxError("shard_moved", "in this test");
+    const store = Object.assign(openMemoryStore(), { commit: () => Promise.reject(moved) });
+    (node.server as unknown as ShardHost).take(1 as ShardId, store);
+    await node.ask("PUT", streamOn(1), TEXT, "a");
+    expect(await health(node)).toEqual([200, true, "open", undefined]);
+    await node.server.close();
   });
 });
 

@@ -26,7 +26,7 @@ import { Gate } from "../server/gate.ts";
 import type { Reloaded } from "../server/reload.ts";
 import type { Store } from "../store.ts";
 import { Forwarding, type ForwardCounts, mayBeResent } from "./forwarding.ts";
-import { Gathering } from "./gathering.ts";
+import { Gathering, type Writing } from "./gathering.ts";
 import { KeptExchange } from "./kept-exchange.ts";
 import { LocalShard } from "./local-shard.ts";
 import { NodeRefusals, withOwner } from "./own-answers.ts";
@@ -115,6 +115,7 @@ class Node implements ClusterServer, ShardHost {
       gate: this.#gate,
       counts: this.#forwarding.counts,
       owned: () => [...this.#shards.keys()],
+      writing: () => this.#writing(),
       onShard: (shard, exchange) => this.#onShard(shard, exchange),
     });
   }
@@ -224,6 +225,15 @@ class Node implements ClusterServer, ShardHost {
         return own.isFinished ? own.answer : this.#refusals.finish(exchange, own.answer);
       }
     }
+  }
+
+  /** A shard that is given up, or that another node has taken, counts no more. */
+  #writing(): Writing {
+    const engines = [...this.#shards.values()]
+      .filter(({ isLeaving, isMoved }) => !isLeaving && !isMoved)
+      .map(({ server }) => server.engine);
+    const stopped = engines.find((engine) => engine.stopped !== undefined)?.stopped;
+    return { stopped, isFull: engines.some(({ isFull }) => isFull) };
   }
 
   /** What is about no placement is refused by a shard, with the words that it has for that. */

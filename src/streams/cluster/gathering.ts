@@ -1,10 +1,12 @@
 /** Calls that are about all shards: lists, health, metrics, and a transaction whose shard is not known. */
 
+import type { HapaxError } from "../../base/errors.ts";
 import { metricHead, metricLine } from "../../base/prometheus-text.ts";
 import type { Cluster } from "../cluster.ts";
 import type { ShardId } from "../core/placement.ts";
 import type { Exchange, ServerAnswer } from "../server/exchange.ts";
 import type { Gate } from "../server/gate.ts";
+import { showStopped } from "../server/health.ts";
 import { json } from "../server/json.ts";
 import type { ForwardCounts } from "./forwarding.ts";
 import { firstKnown, mergeLists, mergeMetrics, type ShardAnswer } from "./gather.ts";
@@ -19,7 +21,15 @@ export interface GatheringParts {
   readonly gate: Gate;
   readonly counts: ForwardCounts;
   readonly owned: () => readonly ShardId[];
+  readonly writing: () => Writing;
   readonly onShard: (shard: ShardId, exchange: KeptExchange) => Promise<ServerAnswer>;
+}
+
+/** Whether the shards of this node take writes. */
+export interface Writing {
+  /** Why one of them does not. */
+  readonly stopped: HapaxError | undefined;
+  readonly isFull: boolean;
 }
 
 /** `isFinished`: it has all its headers. */
@@ -38,7 +48,7 @@ export class Gathering {
   }
 
   async answer(where: Gatherable, exchange: Exchange, kept: KeptExchange): Promise<Gathered> {
-    if (where.kind === "health") return { answer: this.#health(), isFinished: false };
+    if (where.kind === "health") return { answer: await this.#health(exchange), isFinished: false };
     // The shards answer a HEAD without the body that is put together.
     const asked = new KeptExchange(kept, {
       hidden: HIDDEN,
@@ -79,8 +89,8 @@ export class Gathering {
   }
 
   /** PROTOCOL.md §24.5. Everybody may ask. */
-  #health(): ServerAnswer {
-    const { cluster, owned } = this.#parts;
+  #health(exchange: Exchange): ServerAnswer | Promise<ServerAnswer> {
+    const { cluster, owned, gate, writing } = this.#parts;
     const { isDraining, orphans } = cluster.state();
     const { durability } = cluster.supports;
     const shards = { owned: owned().length, orphans: orphans.length, all: cluster.shards };
@@ -97,6 +107,11 @@ export class Gathering {
         ...facts,
         code: "owner_unknown",
       });
+    }
+    const { stopped, isFull } = writing();
+    if (stopped !== undefined) return showStopped({ exchange, gate }, facts, stopped);
+    if (isFull) {
+      return json(503, { live: true, ready: false, writes: "full", ...facts, code: "store_full" });
     }
     return json(200, { live: true, ready: true, writes: "open", ...facts });
   }

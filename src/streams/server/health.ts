@@ -1,14 +1,17 @@
 /** Whether the server takes writes. PROTOCOL.md §12.2. */
 
 import type { HapaxError } from "../../base/errors.ts";
-import type { ServerAnswer } from "./exchange.ts";
+import type { Exchange, ServerAnswer } from "./exchange.ts";
+import type { Gate } from "./gate.ts";
 import { json } from "./json.ts";
 import type { RouteCall } from "./route.ts";
 
 /** Everybody may ask. The reason why a server is stopped is for callers that may observe all of it. */
 export function showHealth(call: RouteCall): ServerAnswer | Promise<ServerAnswer> {
   const { stopped, isFull, durability } = call.parts.engine;
-  if (stopped !== undefined) return showStopped(call, durability, stopped);
+  if (stopped !== undefined) {
+    return showStopped({ exchange: call.exchange, gate: call.parts.gate }, { durability }, stopped);
+  }
   if (isFull) {
     return json(503, { live: true, ready: false, writes: "full", durability, code: "store_full" });
   }
@@ -16,18 +19,18 @@ export function showHealth(call: RouteCall): ServerAnswer | Promise<ServerAnswer
 }
 
 /** Only here a credential is looked at: while all is well, the answer must not depend on who checks credentials. */
-async function showStopped(
-  { exchange, parts }: RouteCall,
-  durability: string,
+export async function showStopped(
+  { exchange, gate }: { readonly exchange: Exchange; readonly gate: Gate },
+  facts: { readonly durability: string },
   { code, message }: HapaxError,
 ): Promise<ServerAnswer> {
   let mayKnow = false;
   try {
-    const access = await parts.gate.admit(exchange);
+    const access = await gate.admit(exchange);
     mayKnow = access.namespace === undefined && access.may("observe");
   } catch {
     // A refused credential gets what a stranger gets.
   }
   const detail = mayKnow ? message : undefined;
-  return json(503, { live: true, ready: false, writes: "stopped", durability, code, detail });
+  return json(503, { live: true, ready: false, writes: "stopped", ...facts, code, detail });
 }
