@@ -19,7 +19,7 @@ const text = (answer: ServerAnswer): string => new TextDecoder().decode(wholeBod
 function openNode(shards = 4) {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const owners = new Map<number, ShardOwner | undefined>();
-  const outcomes: PeerOutcome[] = [];
+  const outcomes: (PeerOutcome | "silent")[] = [];
   const sent: { readonly peer: string; readonly request: PeerRequest }[] = [];
   let host: ShardHost | undefined;
   let isValid = true;
@@ -46,7 +46,11 @@ function openNode(shards = 4) {
     peers: {
       send(peer, request) {
         sent.push({ peer, request });
-        return Promise.resolve(outcomes.shift() ?? { kind: "unsent" });
+        const outcome = outcomes.shift();
+        if (outcome !== "silent") return Promise.resolve(outcome ?? { kind: "unsent" });
+        return new Promise((resolve) => {
+          request.signal.addEventListener("abort", () => resolve({ kind: "lost" }));
+        });
       },
       nudge: () => undefined,
     },
@@ -63,6 +67,7 @@ function openNode(shards = 4) {
     owners,
     outcomes,
     sent,
+    clock,
     invalidate: () => (isValid = false),
     ask: (...request: Parameters<typeof exchangeOf>) => server.handle(exchangeOf(...request)),
   };
@@ -136,6 +141,23 @@ describe("a node of a cluster", () => {
     expect(sent).toHaveLength(3);
     await server.close();
   });
+
+  test("FW4 an owner that takes a request and never answers is waited for as long as a long-poll, and little longer", async () => {
+    const { server, ask, owners, outcomes, clock } = openNode();
+    await server.join();
+    owners.set(2, OTHER);
+    outcomes.push("silent", answered(200));
+    let status = 0;
+    const asked = ask("GET", streamOn(2)).then((answer) => (status = answer.status));
+    await new Promise((resolve) => setTimeout(resolve, 0));
+    clock.advance(server.options.longPollMs);
+    await new Promise((resolve) => setTimeout(resolve, 0));
+    expect(status).toBe(0);
+    clock.advance(60_000);
+    await asked;
+    expect(status).toBe(503);
+    await server.close();
+  }, 2000);
 
   test("CL1 G93 a node whose lease is over answers for nothing that it owned", async () => {
     const { server, ask, invalidate } = openNode();

@@ -34,6 +34,8 @@ import type { Peers } from "./peers.ts";
 import { Placing } from "./placing.ts";
 import { whereOf } from "./where.ts";
 
+/** Beyond the longest that a call waits for news: a commit, and the way to the owner and back. */
+const ANSWER_MS = 15_000;
 /** It is no secret. */
 const SIGNING_SALT = "cluster";
 
@@ -101,6 +103,7 @@ class Node implements ClusterServer, ShardHost {
       peers: parts.peers,
       clock,
       bodyBytesMax: () => Math.max(this.options.bodyBytesMax, LIMITS.groupBodyBytesMax),
+      answerMs: () => Math.max(this.options.longPollMs, LIMITS.longPollMs) + ANSWER_MS,
       local: (shard, exchange) => this.#local(shard, exchange),
     });
     this.#placing = new Placing({

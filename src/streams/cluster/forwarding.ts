@@ -4,7 +4,8 @@
  *   - FW1 a request goes on only if no owner has done it so far, or if doing it again does no harm: it reads, it creates, or
  *     it has an identity. For any other one the client hears that its outcome is not known;
  *   - FW2 a request that came from another node goes no further, so there are no loops;
- *   - FW3 what waits for an owner waits no longer than `waitMs`.
+ *   - FW3 what waits for an owner waits no longer than `waitMs`;
+ *   - FW4 an owner that has taken a request answers it within `answerMs`, or counts as lost. A live answer goes on for longer.
  */
 
 import type { Clock } from "../../base/clock.ts";
@@ -25,6 +26,7 @@ export interface ForwardingParts {
   readonly peers: Peers;
   readonly clock: Clock;
   readonly bodyBytesMax: () => number;
+  readonly answerMs: () => number;
   /** Answers on this node, if it owns the shard now. */
   readonly local: (shard: ShardId, exchange: KeptExchange) => Promise<ServerAnswer> | undefined;
   readonly waitMs?: number;
@@ -94,6 +96,9 @@ export class Forwarding {
       controller.abort();
     });
     this.counts.forwarded += 1;
+    const cancel = this.#parts.clock.after(this.#parts.answerMs(), () => {
+      controller.abort();
+    });
     let isLive = false;
     try {
       const { method, path, query } = exchange;
@@ -115,6 +120,7 @@ export class Forwarding {
       isLive = true;
       return { kind: "answered", answer: this.#followed(outcome.answer, controller) };
     } finally {
+      cancel();
       if (!isLive) this.#open.delete(controller);
     }
   }

@@ -12,7 +12,7 @@ import type { Exchange, ServerAnswer } from "../server/exchange.ts";
 import type { RequestServer } from "../server.ts";
 import { Connections } from "./node-connections.ts";
 import { createListener } from "./node-listener.ts";
-import { addressOf, PEER_IDENTITY, PEER_TLS } from "./node-peers.ts";
+import { addressOf, KEEP_ALIVE_MS, PEER_IDENTITY, PEER_TLS } from "./node-peers.ts";
 import { endSocket, refuseSocket } from "./node-refusals.ts";
 
 const HANDSHAKE_MS = 5000;
@@ -57,6 +57,7 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
     },
     (socket) => {
       socket.setNoDelay(true);
+      socket.setKeepAlive(true, KEEP_ALIVE_MS);
       http.emit("connection", socket);
     },
   );

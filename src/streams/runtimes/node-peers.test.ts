@@ -1,5 +1,7 @@
 /** Nodes that reach each other over their peer ports, in a cluster whose owners a test says. */
 
+import type { AddressInfo } from "node:net";
+import { createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { systemClock } from "../../base/clock.ts";
 import { type Cluster, type ShardOwner, soleOwner } from "../cluster.ts";
@@ -10,7 +12,7 @@ import { openMemoryStore } from "../stores/memory.ts";
 import { nodeComponents } from "./node-components.ts";
 import { listen, listeningUrlOf, openListener } from "./node-listening.ts";
 import { openPeerPort } from "./node-peer-port.ts";
-import { createNodePeers, peerKeyOf } from "./node-peers.ts";
+import { createNodePeers, PEER_TLS, peerKeyOf } from "./node-peers.ts";
 
 const KEY = peerKeyOf("a key of the tests that is long enough");
 const TEXT = { "content-type": "text/plain" };
@@ -98,4 +100,33 @@ test("PROTOCOL.md §24.3: the part of another node in a list may be large", asyn
   expect(answer.status).toBe(200);
   const { streams } = (await answer.json()) as { readonly streams: readonly { path: string }[] };
   expect(streams.map(({ path }) => path)).toEqual(paths.sort());
+});
+
+test("FW4 an end of the wait ends a request to a node that never answers: what it did is not known", async () => {
+  const open = new Set<TLSSocket>();
+  const silent = createTlsServer({ ...PEER_TLS, pskCallback: () => KEY }, (socket) => {
+    open.add(socket);
+    socket.on("error", () => undefined);
+    socket.once("data", () => controller.abort());
+  });
+  const controller = new AbortController();
+  await new Promise<void>((resolve) => {
+    silent.listen(0, "127.0.0.1", () => resolve());
+  });
+  const { port } = silent.address() as AddressInfo;
+  const peers = createNodePeers(KEY);
+  const outcome = await peers.send(`127.0.0.1:${port}`, {
+    shard: 1 as ShardId,
+    method: "GET",
+    target: placeOn(1),
+    lines: [],
+    body: undefined,
+    wantsWhole: false,
+    client: { address: "", certificate: undefined, baseUrl: "http://test" },
+    signal: controller.signal,
+  });
+  expect(outcome).toEqual({ kind: "lost" });
+  peers.close();
+  for (const socket of open) socket.destroy();
+  silent.close();
 });

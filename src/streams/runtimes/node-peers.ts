@@ -21,6 +21,8 @@ export const PEER_TLS = {
 export const PEER_IDENTITY = "hapax-peer";
 const KEY_CHARS_MIN = 32;
 const CONNECT_MS = 2000;
+/** After so long without a byte the system asks whether the other machine is there: live answers have no end of their own. */
+export const KEEP_ALIVE_MS = 10_000;
 /** A larger answer goes on as it comes, so that no node holds it whole. */
 const WHOLE_BYTES_MAX = 256 * 1024;
 /** A page of a list has 1,000 entries, the longest of them of some 8 kB with all that is escaped. */
@@ -116,6 +118,7 @@ function send(agent: Agent, peer: string, request: PeerRequest): Promise<PeerOut
     signal.addEventListener("abort", abort, { once: true });
     const connecting = setTimeout(abort, CONNECT_MS);
     outgoing.on("socket", (socket) => {
+      socket.setKeepAlive(true, KEEP_ALIVE_MS);
       const begun = (): void => {
         clearTimeout(connecting);
         isSent = true;
