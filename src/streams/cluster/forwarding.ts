@@ -112,6 +112,7 @@ export class Forwarding {
           address: exchange.peer,
           certificate: exchange.certificate,
           baseUrl: exchange.baseUrl,
+          authority: exchange.authority,
         },
         wantsWhole: exchange.wantsWhole,
         signal: controller.signal,

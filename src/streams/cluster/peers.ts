@@ -17,6 +17,8 @@ export interface PeerRequest {
     readonly address: string;
     readonly certificate: ClientCertificate | undefined;
     readonly baseUrl: string;
+    /** The host that it sent the request to. */
+    readonly authority: string | undefined;
   };
   /** The body of the answer must be there when it is given: it is put together with others. */
   readonly wantsWhole: boolean;

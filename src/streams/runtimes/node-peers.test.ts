@@ -3,10 +3,12 @@
 import type { AddressInfo } from "node:net";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { exchangeOf } from "../../../test/kits/server-stage.ts";
 import { systemClock } from "../../base/clock.ts";
 import { type Cluster, type ShardOwner, soleOwner } from "../cluster.ts";
 import { type ClusterServer, createClusterServer } from "../cluster/cluster-server.ts";
 import { type ShardId, shardOfPlacement } from "../core/placement.ts";
+import type { Exchange } from "../server/exchange.ts";
 import { BodyBudget } from "../server/body-budget.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { nodeComponents } from "./node-components.ts";
@@ -122,11 +124,26 @@ test("FW4 an end of the wait ends a request to a node that never answers: what i
     lines: [],
     body: undefined,
     wantsWhole: false,
-    client: { address: "", certificate: undefined, baseUrl: "http://test" },
+    client: { address: "", certificate: undefined, baseUrl: "http://test", authority: "test" },
     signal: controller.signal,
   });
   expect(outcome).toEqual({ kind: "lost" });
   peers.close();
   for (const socket of open) socket.destroy();
   silent.close();
+});
+
+test("PROTOCOL.md §24.2: a request without a line of its host has one on its way, also with a public URL that has a path", async () => {
+  const path = `${placeOn(1)}/hosts`;
+  const exchange: Exchange = {
+    ...exchangeOf("PUT", path, TEXT, "a"),
+    baseUrl: "https://streams.example/base",
+    authority: "localhost",
+    lines: () => [":authority", "localhost", "content-type", "text/plain"],
+  };
+  const answer = await one.server.handle(exchange);
+  expect([answer.status, answer.headers["Location"]]).toEqual([
+    201,
+    `https://streams.example/base${path}`,
+  ]);
 });

@@ -155,7 +155,8 @@ function linesFor({ lines, shard, client, body, method }: PeerRequest): readonly
     hasHost ||= lower === "host";
     sent.push(name, value);
   }
-  if (!hasHost) sent.push("Host", client.baseUrl.replace(/^https?:\/\//, ""));
+  // A head of HTTP/2 has none. A public URL may have a path, which is no part of a host.
+  if (!hasHost) sent.push("Host", client.authority ?? "localhost");
   if (body !== undefined) sent.push("Content-Length", String(body.length));
   else if (method === "POST" || method === "PUT") sent.push("Content-Length", "0");
   sent.push(PEER.shard, String(shard), PEER.baseUrl, client.baseUrl);
