@@ -79,6 +79,8 @@ function streamOn(shard: number, shards = 4): string {
     if (shardOfPlacement(`s${at}`, shards) === shard) return `/v1/stream/s${at}`;
 }
 
+const settled = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
+
 const answered = (status: number): PeerOutcome => {
   return { kind: "answered", answer: { status, headers: { "Hapax-Owner": "http://n2" } } };
 };
@@ -149,9 +151,9 @@ describe("a node of a cluster", () => {
     outcomes.push("silent", answered(200));
     let status = 0;
     const asked = ask("GET", streamOn(2)).then((answer) => (status = answer.status));
-    await new Promise((resolve) => setTimeout(resolve, 0));
+    await settled();
     clock.advance(server.options.longPollMs);
-    await new Promise((resolve) => setTimeout(resolve, 0));
+    await settled();
     expect(status).toBe(0);
     clock.advance(60_000);
     await asked;
@@ -179,6 +181,29 @@ describe("a node of a cluster", () => {
     await host.giveUp(1 as ShardId);
     await expect(store.commit([])).rejects.toThrow(/closed/);
     expect((await ask("GET", streamOn(1))).status).toBe(503);
+    await server.close();
+  });
+
+  test("CL2 FW3 a body that comes slowly does not hold a move up for as long as others wait", async () => {
+    const node = openNode();
+    const { server, ask, owners, outcomes, clock } = node;
+    await server.join();
+    await ask("PUT", streamOn(1), TEXT, "a");
+    ask("POST", streamOn(1), TEXT, new Promise<string>(() => undefined)).catch(() => undefined);
+    await settled();
+    const moved = (server as unknown as ShardHost).giveUp(1 as ShardId).then(() => {
+      owners.set(1, OTHER);
+      outcomes.push(answered(200));
+    });
+    owners.set(1, undefined);
+    let status = 0;
+    const waiting = ask("GET", streamOn(1)).then((answer) => (status = answer.status));
+    for (let at = 0; at < 60 && status === 0; at += 1) {
+      clock.advance(100);
+      await settled();
+    }
+    await Promise.all([moved, waiting]);
+    expect(status).toBe(200);
     await server.close();
   });
 });

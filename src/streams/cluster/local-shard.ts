@@ -5,8 +5,11 @@ import type { HapaxServer } from "../server.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
 import type { KeptExchange } from "./kept-exchange.ts";
 
-/** What takes longer, such as a body that comes slowly, is cut off: other requests wait for the next owner. */
-const LEAVE_MS = 5000;
+/**
+ * What takes longer, such as a body that comes slowly, is cut off. It is well below the time that other requests wait for an owner: the
+ * next one must read the shard within the rest.
+ */
+const LEAVE_MS = 2000;
 
 export class LocalShard {
   readonly server: HapaxServer;
