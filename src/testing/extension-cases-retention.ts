@@ -129,6 +129,41 @@ export const retentionCases: readonly CaseSpec[] = [
     },
   },
   {
+    title:
+      "§20.1 a group begins where there is something to read, also on a fork, and nowhere before",
+    needs: ["groups"],
+    async run(site) {
+      const source = await site.letters("abcd");
+      const fork = await site.fork(source, { "Stream-Fork-Offset": at(3) });
+      (await trim(source, at(2), "&needed=drop")).expect(204);
+      const group = new CaseGroup(site);
+      for (const start of [at(0), at(1)]) {
+        const refused = (await group.put({ streams: [fork.path], start })).refused(
+          410,
+          "offset_trimmed",
+          { [EARLIEST]: at(2) },
+        );
+        equal(refused.problem("earliestOffset"), at(2), "the offset in the problem");
+        equal(refused.problem("stream"), fork.path, "the stream in the problem");
+      }
+      (await group.put({ streams: [fork.path] })).expect(201);
+      const offset = async (): Promise<string | undefined> => {
+        const shown = (await group.get()).json() as {
+          readonly cursors: readonly { readonly offset: string }[];
+        };
+        return shown.cursors[0]?.offset;
+      };
+      equal(await offset(), at(2), "where the group begins");
+      (await group.post("reset", { to: at(3) })).expect(200);
+      for (const to of [at(0), at(1)]) {
+        (await group.post("reset", { to })).refused(410, "offset_trimmed");
+      }
+      equal(await offset(), at(3), "where the group is after resets that were refused");
+      (await group.post("reset", { to: "beginning" })).expect(200);
+      equal(await offset(), at(2), "where the group begins again");
+    },
+  },
+  {
     title: "§23.3 producers and keys are known as before",
     needs: ["keys", "reading-back"],
     async run(site) {

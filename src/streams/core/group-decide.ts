@@ -29,8 +29,9 @@ import type {
 } from "./group-state.ts";
 import { decideNumber } from "./numbers.ts";
 import { type IsBoundary, isSystemStream, type StreamState, type StreamsByName } from "./stream.ts";
-import { ownEarliest } from "./trim.ts";
+import { earliestOf } from "./trim.ts";
 import type { Offset, StreamName, TimeMs } from "./types.ts";
+import type { World } from "./world.ts";
 
 /** Most streams that one claim gives, and that it asks back. The rest follows with the next claims. */
 export const GRANTED_MAX = 2000;
@@ -43,36 +44,44 @@ export type GroupCreation =
   | PositionRefusal;
 
 /** Why a group cannot begin or continue at a position. */
-export interface PositionRefusal {
-  readonly kind: "beyond_tail" | "inside_record";
-  readonly stream: StreamName;
-}
+export type PositionRefusal =
+  | { readonly kind: "beyond_tail" | "inside_record"; readonly stream: StreamName }
+  | { readonly kind: "trimmed"; readonly stream: StreamName; readonly earliest: Offset };
 
 export function decideGroup(
-  book: GroupBook,
-  streams: StreamsByName,
+  world: Pick<World, "groups" | "streams" | "byId">,
   id: GroupId,
   settings: GroupSettings,
   atMs: TimeMs,
   isBoundary: IsBoundary,
 ): GroupCreation {
-  const existing = book.byId.get(id);
+  const { groups, streams } = world;
+  const existing = groups.byId.get(id);
   if (existing !== undefined) {
     const reason = findDifference(existing.settings, settings);
     return reason === undefined ? { kind: "exists" } : { kind: "conflict", reason };
   }
   const cursors: [StreamName, Offset][] = [];
-  const glob = settings.pattern === undefined ? undefined : new Glob(settings.pattern);
+  const isFollowed = followedBy(settings);
   const named = new Set(settings.streams);
-  const candidates = glob === undefined ? pick(streams, named) : streams.values();
+  const candidates = settings.pattern === undefined ? pick(streams, named) : streams.values();
   for (const state of candidates) {
-    if (state.isDeleted || isSystemStream(state.name)) continue;
-    if (!named.has(state.name) && glob?.matches(state.name) !== true) continue;
-    const offset = offsetAt(settings.start, state, isBoundary);
+    if (!isFollowed(state)) continue;
+    const offset = offsetAt(settings.start, world, state, isBoundary);
     if (typeof offset !== "number") return offset;
     cursors.push([state.name, offset]);
   }
   return { kind: "created", change: { kind: "group_created", atMs, group: id, settings, cursors } };
+}
+
+/** Whether a group with these settings follows a stream. */
+export function followedBy(
+  settings: Pick<GroupSettings, "pattern" | "streams">,
+): (state: StreamState) => boolean {
+  const glob = settings.pattern === undefined ? undefined : new Glob(settings.pattern);
+  const named = new Set(settings.streams);
+  return ({ name, isDeleted }) =>
+    !isDeleted && !isSystemStream(name) && (named.has(name) || glob?.matches(name) === true);
 }
 
 /**
@@ -80,7 +89,7 @@ export function decideGroup(
  * already has it.
  */
 export function decideGroupStart(
-  book: GroupBook,
+  world: Pick<World, "groups" | "byId">,
   group: Pick<GroupState, "id" | "settings" | "cursors">,
   state: StreamState,
   isBoundary: IsBoundary,
@@ -88,9 +97,10 @@ export function decideGroupStart(
   const { id, settings, cursors } = group;
   const { name } = state;
   if (state.isDeleted || isSystemStream(name) || cursors.has(name)) return undefined;
-  const isNamed = book.named.get(name)?.has(id) === true;
-  if (!isNamed && book.globs.get(id)?.matches(name) !== true) return undefined;
-  return offsetAt(settings.start, state, isBoundary);
+  const { named, globs } = world.groups;
+  const isNamed = named.get(name)?.has(id) === true;
+  if (!isNamed && globs.get(id)?.matches(name) !== true) return undefined;
+  return offsetAt(settings.start, world, state, isBoundary);
 }
 
 function* pick(streams: StreamsByName, names: ReadonlySet<StreamName>): Generator<StreamState> {
@@ -103,12 +113,15 @@ function* pick(streams: StreamsByName, names: ReadonlySet<StreamName>): Generato
 /** GD6 */
 function offsetAt(
   start: GroupOrigin,
+  world: Pick<World, "byId">,
   state: StreamState,
   isBoundary: IsBoundary,
 ): Offset | PositionRefusal {
-  if (start.kind === "beginning") return ownEarliest(state);
+  const earliest = earliestOf(world, state);
+  if (start.kind === "beginning") return earliest;
   if (start.kind === "tail") return state.tail;
   if (start.offset > state.tail) return { kind: "beyond_tail", stream: state.name };
+  if (start.offset < earliest) return { kind: "trimmed", stream: state.name, earliest };
   if (!isBoundary(state, start.offset)) return { kind: "inside_record", stream: state.name };
   return start.offset;
 }
@@ -439,7 +452,7 @@ export function decideGroupReset(
   group: GroupState,
   only: readonly StreamName[] | undefined,
   to: GroupOrigin,
-  streams: StreamsByName,
+  world: Pick<World, "streams" | "byId">,
   atMs: TimeMs,
   isBoundary: IsBoundary,
 ): ResetDecision {
@@ -447,9 +460,9 @@ export function decideGroupReset(
   if (missing !== undefined) return { kind: "stream_missing", stream: missing };
   const offsets: [StreamName, Offset][] = [];
   for (const stream of only ?? group.cursors.keys()) {
-    const state = streams.get(stream);
+    const state = world.streams.get(stream);
     if (state === undefined) continue;
-    const offset = offsetAt(to, state, isBoundary);
+    const offset = offsetAt(to, world, state, isBoundary);
     if (typeof offset !== "number") return offset;
     offsets.push([stream, offset]);
   }

@@ -54,8 +54,7 @@ class History {
   }
 
   found(settings = SETTINGS): void {
-    const { groups, streams } = this.world;
-    const decision = decideGroup(groups, streams, GROUP, settings, this.atMs, ANY);
+    const decision = decideGroup(this.world, GROUP, settings, this.atMs, ANY);
     if (decision.kind === "created") this.apply(decision.change);
   }
 
@@ -422,9 +421,8 @@ describe("a stream", () => {
     applyChange(history.world, { kind: "group_deleted", atMs: history.atMs, group: GROUP });
     history.found({ ...SETTINGS, start: { kind: "tail" } });
     expect([...history.group.cursors.values()].map(({ offset }) => offset)).toEqual([5, 0]);
-    const { groups, streams } = history.world;
     const start = { kind: "offset", offset: 1 as Offset } as const;
-    const other = decideGroup(groups, streams, "other", { ...SETTINGS, start }, history.atMs, ANY);
+    const other = decideGroup(history.world, "other", { ...SETTINGS, start }, history.atMs, ANY);
     expect(other).toEqual({ kind: "beyond_tail", stream: "/in/1" });
   });
 
@@ -460,9 +458,8 @@ describe("a stream", () => {
     expect(history.commit(lease, undefined)).toBe("lease_lost");
     expect(history.commit({ ...lease, token: lease.token - 1 }, 5)).toBe("lease_lost");
     expect(history.claim(member)).toHaveLength(1);
-    const { streams } = history.world;
     const start = { kind: "beginning" } as const;
-    const reset = decideGroupReset(history.group, [name], start, streams, history.atMs, ANY);
+    const reset = decideGroupReset(history.group, [name], start, history.world, history.atMs, ANY);
     if (reset.kind === "reset") history.apply(reset.change);
     expect(history.claim(member)).toHaveLength(2);
   });

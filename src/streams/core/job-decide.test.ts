@@ -67,8 +67,7 @@ class JobHistory {
     const data = new Uint8Array(records * SIZE);
     const { atMs } = this;
     applyChange(this.world, { kind: "appended", atMs, stream: 1 as StreamId, data, ...bare });
-    const { groups, streams } = this.world;
-    const decision = decideGroup(groups, streams, "g", SETTINGS, this.atMs, () => true);
+    const decision = decideGroup(this.world, "g", SETTINGS, this.atMs, () => true);
     if (decision.kind === "created") applyChange(this.world, decision.change);
     this.join();
     this.join();
@@ -184,7 +183,7 @@ class JobHistory {
   reset(): void {
     const { streams } = this.world;
     const to = { kind: "beginning" } as const;
-    const decision = decideGroupReset(this.group, undefined, to, streams, this.atMs, () => true);
+    const decision = decideGroupReset(this.group, undefined, to, this.world, this.atMs, () => true);
     if (decision.kind !== "reset") return;
     this.apply(decision.change);
     for (const facts of [this.done, this.dueMs, this.counts]) facts.clear();

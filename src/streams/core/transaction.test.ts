@@ -76,7 +76,7 @@ function leaseOf(world: World): LeaseClaim {
     start: { kind: "beginning" },
     leaseMs: 1000,
   } as const;
-  const created = decideGroup(world.groups, world.streams, "g", settings, AT_MS, () => true);
+  const created = decideGroup(world, "g", settings, AT_MS, () => true);
   if (created.kind === "created") applyChange(world, created.change);
   const group = world.groups.byId.get("g");
   if (group === undefined) throw new Error("there is no group");

@@ -182,6 +182,26 @@ describe("a group over very many streams", () => {
     await engine.close();
   });
 
+  test("GD5 is refused at the offset zero of a stream that was trimmed, and nothing is moved", async () => {
+    const start = { kind: "offset", offset: 0 as Offset } as const;
+    const { engine, groups, sizes } = await openLarge(settings, false);
+    const trimmed = "/in/0" as StreamName;
+    await engine.trim(trimmed, { before: 3 as Offset, dropsNeeded: false });
+    const refusal = { kind: "trimmed", stream: trimmed, earliest: 3 };
+    expect(await groups.create("g", { ...settings, start })).toEqual(refusal);
+    expect(engine.world.groups.byId.has("g")).toBe(false);
+    expect((await groups.create("others", { ...settings, pattern: "/out/*", start })).kind).toBe(
+      "created",
+    );
+    const begin = { kind: "beginning" } as const;
+    await groups.create("g", { ...settings, pattern: "/**", start: begin });
+    expect(engine.world.groups.byId.get("g")?.cursors.get(trimmed)?.offset).toBe(3);
+    sizes.length = 0;
+    expect(await groups.reset("g", undefined, start)).toEqual(refusal);
+    expect(sizes).toEqual([]);
+    await engine.close();
+  });
+
   test("whose making was cut short is completed by the request that comes again", async () => {
     const { engine, groups } = await openLarge(settings, true);
     expect((await groups.create("g", settings)).kind).toBe("exists");

@@ -14,6 +14,7 @@ import {
   decideJoin,
   decideLeave,
   decideGroupRelease,
+  followedBy,
   type GroupCreation,
   handOverOf,
   type LeaseCommit,
@@ -30,13 +31,14 @@ import type {
   LeaseToken,
   MemberId,
 } from "../core/group-state.ts";
-import { lifeOf, type StreamState } from "../core/stream.ts";
-import { OFFSET_ZERO, type Offset, type StreamName, type TimeMs } from "../core/types.ts";
+import { lifeOf } from "../core/stream.ts";
+import type { Offset, StreamName, TimeMs } from "../core/types.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Random } from "../../base/random.ts";
 import type { Act } from "./acts.ts";
 import type { Boundaries } from "./boundaries.ts";
 import type { CommitBatch } from "./commit.ts";
+import { asBeginning, findTrimmed, fromBeginning, isAskedInOneStep } from "./group-origins.ts";
 import { FirstNames } from "./listing.ts";
 import { type CountLimits, NamespaceCounts } from "./namespace-counts.ts";
 import type { Slices } from "./turn-budget.ts";
@@ -102,12 +104,6 @@ export interface GroupView {
   readonly cursors: readonly CursorView[];
 }
 
-/** An offset may be refused by any stream, so all of them are asked in the same step. Every stream has a beginning. */
-function mayBeRefused(start: GroupOrigin): boolean {
-  return start.kind === "offset" && start.offset !== OFFSET_ZERO;
-}
-
-const NO_STREAMS: ReadonlyMap<StreamName, StreamState> = new Map();
 const COUNT_LIMITS: CountLimits = {
   what: "groups",
   withoutNamespace: LIMITS.groupsMax,
@@ -141,14 +137,17 @@ export class Groups {
     const check = this.#boundaries.check();
     for (;;) {
       const { byId } = this.#book;
-      if (!byId.has(id)) this.#counts.admit(id);
       const { world } = this.#writer;
       const isLarge = settings.pattern !== undefined && world.names.size > LIMITS.turnStreamsMax;
-      const isSliced = isLarge && !mayBeRefused(settings.start);
-      const streams = isSliced ? NO_STREAMS : world.streams;
+      const isSliced = isLarge && !isAskedInOneStep(settings.start);
+      const isZero = isSliced && settings.start.kind === "offset" && !byId.has(id);
+      const refusal = isZero ? await findTrimmed(this.#writer, followedBy(settings)) : undefined;
+      if (refusal !== undefined) return this.#settled(refusal);
+      if (!byId.has(id)) this.#counts.admit(id);
+      const streams = isSliced ? new Map() : world.streams;
       const { isBoundary } = check;
       const atMs = this.#writer.nowMs();
-      const decision = decideGroup(this.#book, streams, id, settings, atMs, isBoundary);
+      const decision = decideGroup({ ...world, streams }, id, settings, atMs, isBoundary);
       if (check.isOpen) {
         await check.learn();
         continue;
@@ -169,6 +168,7 @@ export class Groups {
     const group = this.#book.byId.get(id);
     if (group === undefined || this.#filled.has(id)) return;
     const slices = this.#writer.slices();
+    const begun = fromBeginning(group);
     let cursors: [StreamName, Offset][] = [];
     const join = (): void => {
       const atMs = this.#writer.nowMs();
@@ -184,7 +184,7 @@ export class Groups {
         await slices.turn();
         if (this.#book.byId.get(id) !== group) return;
       }
-      const offset = decideGroupStart(this.#book, group, state, () => true);
+      const offset = decideGroupStart(this.#writer.world, begun, state, () => true);
       if (typeof offset === "number") cursors.push([state.name, offset]);
     }
     join();
@@ -322,11 +322,11 @@ export class Groups {
       const group = this.#book.byId.get(id);
       if (group === undefined) return this.#settled(MISSING);
       const isLarge = only === undefined && group.cursors.size > LIMITS.turnStreamsMax;
-      if (isLarge && !mayBeRefused(to)) return this.#resetAll(group, to, act);
-      const { streams } = this.#writer.world;
+      if (isLarge && !isAskedInOneStep(to)) return this.#resetAll(group, to, act);
+      const { world } = this.#writer;
       const atMs = this.#writer.nowMs();
       const named = only === undefined ? undefined : [only];
-      const decision = decideGroupReset(group, named, to, streams, atMs, check.isBoundary);
+      const decision = decideGroupReset(group, named, to, world, atMs, check.isBoundary);
       if (check.isOpen) {
         await check.learn();
         continue;
@@ -344,18 +344,22 @@ export class Groups {
    * In slices: one that is cut short has moved a part, and the request that comes again moves all. The key is written down with
    * the last slice; from then on no other request of the key moves anything.
    */
-  async #resetAll(group: GroupState, to: GroupOrigin, act?: Act): Promise<ResetDecision> {
-    const { id } = group;
+  async #resetAll(group: GroupState, to: GroupOrigin, act?: Act): Promise<ResetDecision | NoGroup> {
+    const [{ id, cursors }, start] = [group, asBeginning(to)];
+    if (to.kind === "offset") {
+      const refusal = await findTrimmed(this.#writer, ({ name }) => cursors.has(name));
+      const isThere = this.#book.byId.get(id) === group;
+      if (refusal !== undefined || !isThere) return this.#settled(refusal ?? MISSING);
+    }
     const slices = this.#writer.slices();
     const offsets: (readonly [StreamName, Offset])[] = [];
     let part: StreamName[] = [];
     const move = (): void => {
       act?.guard();
-      const { streams } = this.#writer.world;
       // Some may have gone since the last turn.
       const there = part.filter((stream) => group.cursors.has(stream));
       const atMs = this.#writer.nowMs();
-      const decision = decideGroupReset(group, there, to, streams, atMs, () => true);
+      const decision = decideGroupReset(group, there, start, this.#writer.world, atMs, () => true);
       part = [];
       if (decision.kind !== "reset" || decision.change.offsets.length === 0) return;
       offsets.push(...decision.change.offsets);

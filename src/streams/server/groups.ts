@@ -28,6 +28,7 @@ import { findShownGroup, mayFollow } from "./following.ts";
 import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
 import { refuse } from "./problem.ts";
 import { readRequestBody } from "./request-body.ts";
+import { refuseTrimmed } from "./retention.ts";
 import { type RouteOperation, readRoute, type Route, type RouteCall } from "./route.ts";
 
 const GROUPS_PATH = "/_hapax/groups";
@@ -147,6 +148,8 @@ async function create(call: RouteCall): Promise<ServerAnswer> {
       );
     case "beyond_tail":
       return refuseBeyond(outcome.stream);
+    case "trimmed":
+      return refuseTrimmed(outcome, { stream: outcome.stream });
     case "inside_record":
       return refuse(refuseInside(outcome.stream));
     default: {
@@ -288,6 +291,8 @@ async function resetOnce(
     }
     case "beyond_tail":
       return refuseBeyond(outcome.stream);
+    case "trimmed":
+      return refuseTrimmed(outcome, { stream: outcome.stream });
     case "inside_record":
       return refuse(refuseInside(outcome.stream));
     case "reset": {

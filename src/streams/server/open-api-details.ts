@@ -262,7 +262,7 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
   [`PUT ${GROUPS}/{group}`]: {
     body: jsonBody("GroupOptions"),
     answers: { 200: json("It was there.", "Group"), 201: json("It is created.", "Group") },
-    refusals: ["group_exists", ...OFFSET_REFUSALS],
+    refusals: ["group_exists", "offset_trimmed", ...OFFSET_REFUSALS],
   },
   [`DELETE ${GROUPS}/{group}`]: {
     parameters: [HEADER.idempotencyKey],
@@ -307,7 +307,7 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     "reset",
     { 200: json("How many streams were moved.", "Reset") },
     object({ stream: TEXT, to: TEXT }, ["to"]),
-    ["stream_not_found", ...OFFSET_REFUSALS, ...KEY_REFUSALS],
+    ["stream_not_found", "offset_trimmed", ...OFFSET_REFUSALS, ...KEY_REFUSALS],
   ),
   "GET /_hapax/producers": {
     parameters: ["streamQuery", "after", "limit"],

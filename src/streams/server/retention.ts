@@ -48,13 +48,16 @@ export function earliestHeaders(earliest: Offset): Record<string, string> {
 }
 
 /** The answer to a reader that asks for what is gone. */
-export function refuseTrimmed({ earliest }: Pick<Found, "earliest">): WholeAnswer {
+export function refuseTrimmed(
+  { earliest }: Pick<Found, "earliest">,
+  more: Readonly<Record<string, string>> = {},
+): WholeAnswer {
   const text = formatOffset(earliest);
   return refuse({
     code: "offset_trimmed",
     detail: `the stream begins at ${text}`,
     headers: earliestHeaders(earliest),
-    facts: { earliestOffset: text },
+    facts: { ...more, earliestOffset: text },
   });
 }
 
