@@ -86,8 +86,8 @@ export const jobFaults: readonly Fault[] = [
     name: "jobs: a worker that has gone is given jobs",
     guarantee: "G120",
     file: "src/streams/server/jobs.ts",
-    find: "const isOver = isGone || leftMs <= 0",
-    replace: "const isOver = leftMs <= 0",
+    find: "    isGone = true;",
+    replace: "    isGone = false;",
     caughtBy: wire("a worker that has gone gets nothing, and stalls no other"),
   },
 ];

@@ -28,6 +28,7 @@ import { earliestOf } from "../core/trim.ts";
 import type { Offset, StreamName } from "../core/types.ts";
 import type { RecordsEnd } from "./fork-source.ts";
 import type { NoGroup } from "./groups.ts";
+import type { Page } from "../store.ts";
 import { readAcrossForks } from "./reading.ts";
 import type { Tails } from "./tails.ts";
 import type { Writer } from "./writer.ts";
@@ -70,6 +71,8 @@ export interface TakeCommand {
   readonly max: number;
   /** The token of the last answer that the worker has. */
   readonly seen: LeaseToken;
+  /** The worker has gone: nothing more is looked up for it. */
+  readonly isGone?: () => boolean;
 }
 
 /** Bytes of records that are read at once to find the next ones. */
@@ -85,6 +88,12 @@ interface FoundRecord extends JobRecord {
   readonly life: string;
   readonly data: Uint8Array;
   readonly isJson: boolean;
+}
+
+/** Whole appends of a stream, up to `end`. */
+interface HeldPage extends Required<Page> {
+  readonly state: StreamState;
+  readonly end: number;
 }
 
 export interface JobParts {
@@ -120,25 +129,29 @@ export class Jobs {
 
   async #take(
     group: GroupState,
-    { member, max, seen }: TakeCommand,
+    { member, max, seen, isGone = () => false }: TakeCommand,
   ): Promise<TakeView | MemberLost | NoGroup> {
     if (this.#group(group.id) !== group) return this.#settled({ kind: "group_missing" });
     if (!group.members.has(member)) return this.#settled({ kind: "member_lost" });
+    const nothing = viewOf(group, 0, [], new Map());
+    if (isGone()) return this.#settled(nothing);
     const unseen = findUnseen(group, member, seen, (stream) => this.#find(stream)?.id);
     if (unseen !== undefined) {
-      const found = await this.#readAll(unseen.records, Infinity);
+      const found = await this.#readAll(unseen.records, Infinity, isGone);
       const attempts = unseen.records.map((one) => [keyOf(one), one.attempts] as const);
       return this.#settled(viewOf(group, unseen.token, found, new Map(attempts)));
     }
     const plan = this.#plan(group, member, max);
-    const found = await this.#lookUp(plan);
+    const found = await this.#lookUp(plan, isGone);
+    // What it were given now would count as an attempt.
+    if (isGone()) return this.#settled(nothing);
     const { groups, streams } = this.#writer.world;
     if (this.#group(group.id) !== group) return this.#settled({ kind: "group_missing" });
     const decision = decideJobs(groups, group, member, found, streams, this.#writer.nowMs());
     if (decision.kind === "member_lost") return this.#settled(decision);
     if (decision.kind === "nothing") {
       const isFull = plan.freshMax === 0 && plan.due.length < max;
-      return this.#settled({ ...viewOf(group, 0, [], new Map()), isFull });
+      return this.#settled({ ...nothing, isFull });
     }
     this.#writer.room.admit(0);
     const { token, jobs } = decision.change;
@@ -214,12 +227,12 @@ export class Jobs {
     return planTake(groups, group, member, max, ROOM, tailOf, this.#writer.nowMs());
   }
 
-  async #lookUp(plan: JobPlan): Promise<readonly FoundRecord[]> {
-    const found = await this.#readAll(plan.due, LIMITS.pageBytesMax);
+  async #lookUp(plan: JobPlan, isGone: () => boolean): Promise<readonly FoundRecord[]> {
+    const found = await this.#readAll(plan.due, LIMITS.pageBytesMax, isGone);
     let left = plan.freshMax;
     let bytes = sizeOf(found);
     for (const { stream, from } of plan.fresh) {
-      if (left === 0 || (bytes > 0 && bytes >= LIMITS.pageBytesMax)) break;
+      if (left === 0 || (bytes > 0 && bytes >= LIMITS.pageBytesMax) || isGone()) break;
       const fresh = await this.#readFrom(stream, from, left);
       left -= fresh.length;
       bytes += sizeOf(fresh);
@@ -228,42 +241,62 @@ export class Jobs {
     return found;
   }
 
-  /** At least one, and then as many as there is room for. */
-  async #readAll(records: readonly JobRecord[], bytesMax: number): Promise<FoundRecord[]> {
-    const found: FoundRecord[] = [];
-    let bytes = 0;
-    for (const record of records) {
-      bytes += record.end - record.offset;
-      if (found.length > 0 && bytes > bytesMax) break;
-      const [one] = await this.#readFrom(record.stream, record.offset, 1);
-      // Its stream may have gone meanwhile.
-      if (one?.id === record.id && one.end === record.end) found.push(one);
+  /**
+   * At least one, and then as many as there is room for. An append is read once for all of its records, and only one is held
+   * at a time.
+   */
+  async #readAll(
+    records: readonly JobRecord[],
+    bytesMax: number,
+    isGone: () => boolean,
+  ): Promise<FoundRecord[]> {
+    const wanted = firstOf(records, bytesMax);
+    const found = new Map<string, FoundRecord>();
+    const slices = this.#writer.slices();
+    let held: HeldPage | undefined;
+    try {
+      for (const record of wanted.toSorted(byPlace)) {
+        if (!slices.take()) await slices.turn();
+        if (isGone()) break;
+        if (held === undefined || !isInside(held, record)) {
+          held?.release();
+          held = undefined;
+          held = await this.#open(record.stream, record.offset, 1);
+        }
+        if (held === undefined) continue;
+        const [one] = this.#split(held, record.offset, 1);
+        // Its stream may have gone meanwhile.
+        if (one?.id === record.id && one.end === record.end) found.set(keyOf(record), one);
+      }
+    } finally {
+      held?.release();
     }
-    return found;
+    return wanted.flatMap((record) => found.get(keyOf(record)) ?? []);
   }
 
   async #readFrom(stream: StreamName, from: Offset, max: number): Promise<FoundRecord[]> {
-    const state = this.#find(stream);
-    // It may have been trimmed since the plan.
-    if (state === undefined || from < earliestOf(this.#writer.world, state)) return [];
-    this.#writer.expiry.touch(state);
-    const tail = this.#writer.durableTail(state);
-    const bytes = max === 1 ? 1 : LOOK_BYTES;
-    const page = await readAcrossForks(this.#writer.store, state, from, tail, bytes);
+    const page = await this.#open(stream, from, max === 1 ? 1 : LOOK_BYTES);
+    if (page === undefined) return [];
     try {
-      return this.#split(state, page.start, page.appends, from, max);
+      return this.#split(page, from, max);
     } finally {
       page.release();
     }
   }
 
-  #split(
-    state: StreamState,
-    start: Offset,
-    appends: readonly Uint8Array[],
-    from: Offset,
-    max: number,
-  ): FoundRecord[] {
+  async #open(stream: StreamName, from: Offset, bytes: number): Promise<HeldPage | undefined> {
+    const state = this.#find(stream);
+    // It may have been trimmed since the plan.
+    if (state === undefined || from < earliestOf(this.#writer.world, state)) return undefined;
+    this.#writer.expiry.touch(state);
+    const tail = this.#writer.durableTail(state);
+    const page = await readAcrossForks(this.#writer.store, state, from, tail, bytes);
+    let end: number = page.start;
+    for (const { length } of page.appends) end += length;
+    return { ...page, state, end };
+  }
+
+  #split({ state, start, appends }: HeldPage, from: Offset, max: number): FoundRecord[] {
     const found: FoundRecord[] = [];
     const { name: stream, id } = state;
     const life = lifeOf(state);
@@ -320,6 +353,24 @@ function viewOf(
     if (attempt !== undefined) jobs.push({ ...record, attempt });
   }
   return { kind: "taken", token, jobs, leaseMs: settings.leaseMs, isFull: false };
+}
+
+/** At least one. */
+function firstOf(records: readonly JobRecord[], bytesMax: number): readonly JobRecord[] {
+  let bytes = 0;
+  const end = records.findIndex((record, at) => {
+    bytes += record.end - record.offset;
+    return at > 0 && bytes > bytesMax;
+  });
+  return end === -1 ? records : records.slice(0, end);
+}
+
+function byPlace(one: JobRecord, other: JobRecord): number {
+  return one.id - other.id || one.offset - other.offset;
+}
+
+function isInside({ state, start, end }: HeldPage, { id, offset }: JobRecord): boolean {
+  return state.id === id && offset >= start && offset < end;
 }
 
 function sizeOf(found: readonly FoundRecord[]): number {

@@ -4,7 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { type NodeServer, startNodeServer } from "../runtimes/node.ts";
+import type { Store } from "../store.ts";
 import { openFileStore } from "../stores/file.ts";
+import { openMemoryStore } from "../stores/memory.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "hapax-jobs-"));
 const GROUP = "/_hapax/groups/g";
@@ -344,6 +346,32 @@ describe("jobs over HTTP", () => {
     expect(await cursor(server)).toMatchObject({ offset: before, openJobs: 0 });
     const next = await worker.take({ max: 9, seen: taken.token });
     expect(next.jobs.map(({ data }) => data)).toEqual([2, 3]);
+  });
+
+  test("G34 jobs of one append that come again are read with one look at the store", async () => {
+    const store = openMemoryStore();
+    let reads = 0;
+    const counted: Store = {
+      ...store,
+      read: (...facts) => {
+        reads += 1;
+        return store.read(...facts);
+      },
+    };
+    const server = await startNodeServer({ port: 0, store: counted, onAudit: () => undefined });
+    running.push(server);
+    const records = Array.from({ length: 500 }, (_, n) => n);
+    const worker = await withJobs(server, records);
+    const taken = await worker.take({ max: 500 });
+    expect(taken.jobs).toHaveLength(500);
+    await worker.settle({ later: claimsOf(taken).toReversed() });
+    reads = 0;
+    const again = await worker.take({ max: 500, seen: taken.token });
+    expect(again.jobs.map(({ data }) => data)).toEqual(taken.jobs.map(({ data }) => data));
+    expect(again.jobs.every(({ attempt }) => attempt === 2)).toBe(true);
+    // The same answer once more.
+    expect(await worker.take({ max: 500, seen: taken.token })).toEqual(again);
+    expect(reads).toBeLessThanOrEqual(4);
   });
 
   test("what is not possible is refused by name", async () => {

@@ -6,7 +6,7 @@ import { parseSettle, parseTake, type TakeBody } from "../../protocol/job.ts";
 import { encodeLeaseRefusal } from "../../protocol/transaction-answer.ts";
 import { formatOffset } from "../../protocol/values.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { TakenJob, TakeView } from "../engine/jobs.ts";
+import type { TakeCommand, TakenJob, TakeView } from "../engine/jobs.ts";
 import type { Slices } from "../engine/turn-budget.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { GROUP_MISSING, type GroupCall, postToGroup } from "./groups.ts";
@@ -33,7 +33,7 @@ async function take(call: GroupCall): Promise<ServerAnswer> {
   });
   try {
     for (;;) {
-      const answer = await takeOnce(call, request);
+      const answer = await takeOnce(call, { ...request, isGone: () => isGone });
       if ("status" in answer) return answer;
       const leftMs = untilMs - parts.clock.steadyMs();
       if (leftMs > 0 && !parts.drain.isDraining) await waitForJobs(call, request, leftMs);
@@ -48,7 +48,7 @@ async function take(call: GroupCall): Promise<ServerAnswer> {
 }
 
 /** Answers with jobs or a refusal; without a job, what was found. */
-async function takeOnce(call: GroupCall, request: TakeBody): Promise<ServerAnswer | TakeView> {
+async function takeOnce(call: GroupCall, request: TakeCommand): Promise<ServerAnswer | TakeView> {
   const { exchange, parts, kept } = call;
   // The group may have become another one while the call waited.
   requireRead(call);
