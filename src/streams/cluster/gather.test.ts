@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { ShardId } from "../core/placement.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
 import { json } from "../server/json.ts";
-import { mergeLists, type ShardAnswer, wholeBodyOf } from "./gather.ts";
+import { mergeLists, mergeMetrics, type ShardAnswer, wholeBodyOf } from "./gather.ts";
 
 const LISTED = { member: "streams", key: "path" } as const;
 
@@ -73,5 +73,36 @@ describe("PROTOCOL.md §24.3: one list of many shards", () => {
       after = page.next;
     }
     expect(seen).toEqual(all.filter((name) => name.startsWith("k")).sort());
+  });
+});
+
+describe("PROTOCOL.md §24.5: metrics of many shards", () => {
+  const metrics = (...shards: readonly (readonly string[])[]): readonly string[] => {
+    const bodies = shards.map((lines) => new TextEncoder().encode(`${lines.join("\n")}\n`));
+    const answers = bodies.map((body) => ({ status: 200, headers: {}, body }));
+    return text(mergeMetrics(from(answers), "own 1\n")).split("\n");
+  };
+  const head = ["# HELP a Help.", "# TYPE a counter"];
+
+  test("every sample has the label of its shard, and families have one head", () => {
+    const lines = metrics([...head, "a 1", 'a{b="c d"} 2'], [...head, "a +Inf"]);
+    expect(lines).toEqual([
+      ...head,
+      'a{shard="0"} 1',
+      'a{shard="0",b="c d"} 2',
+      'a{shard="1"} +Inf',
+      "own 1",
+      "",
+    ]);
+  });
+
+  test.each([
+    ["a name with digits", "a_p99_Of:x 1", 'a_p99_Of:x{shard="0"} 1'],
+    ["a moment", 'a{b="c"} 1 1700000000000', 'a{shard="0",b="c"} 1 1700000000000'],
+    ["empty labels", "a{} 1", 'a{shard="0"} 1'],
+    ["a brace in a label", 'a{b="}"} 1', 'a{shard="0",b="}"} 1'],
+    ["no known form", "something else", "something else"],
+  ])("a sample with %s is not lost", (_what, line, expected) => {
+    expect(metrics([...head, line])[2]).toBe(expected);
   });
 });

@@ -108,7 +108,13 @@ export function mergeMetrics(answers: readonly ShardAnswer[], own: string): Whol
   return { status: 200, headers, body };
 }
 
+/** The name, the labels, and the value with what may follow it. */
+const SAMPLE = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([-+0-9.eEINafn]+(?: -?\d+)?)$/;
+
+/** What has another form than a sample goes on as it is. */
 function labelled(line: string, shard: ShardId): string {
-  const [, name = "", labels = "", value = ""] = /^([a-z_]+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
+  const found = SAMPLE.exec(line);
+  if (found === null) return line;
+  const [, name = "", labels = "", value = ""] = found;
   return `${name}{shard="${shard}"${labels === "" ? "" : `,${labels}`}} ${value}`;
 }
