@@ -5,6 +5,7 @@ import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { exchangeOf } from "../../../test/kits/server-stage.ts";
 import { type Cluster, type ShardOwner, type ShardHost, soleOwner } from "../cluster.ts";
 import { type ShardId, shardOfPlacement } from "../core/placement.ts";
+import type { Authorize } from "../server.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { createClusterServer } from "./cluster-server.ts";
@@ -16,7 +17,7 @@ const OTHER: ShardOwner = { node: "n2", url: "http://n2", peer: "n2:1", isSelf: 
 const text = (answer: ServerAnswer): string => new TextDecoder().decode(wholeBodyOf(answer));
 
 /** A node that owns shards 0 and 1 of four, in a cluster whose rows a test writes. */
-function openNode(shards = 4) {
+function openNode(shards = 4, authorize?: Authorize) {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const owners = new Map<number, ShardOwner | undefined>();
   const outcomes: (PeerOutcome | "silent")[] = [];
@@ -58,6 +59,7 @@ function openNode(shards = 4) {
     clock,
     random: { unit: () => 0.5, id: () => "id" },
     courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "none here" }) },
+    authorize,
     address: "127.0.0.1",
     publicUrl: () => "http://test",
     onFault: () => undefined,
@@ -241,6 +243,7 @@ describe("PROTOCOL.md §24.5: the health of a node", () => {
 });
 
 describe("PROTOCOL.md §24.3: calls about several streams", () => {
+  const below = (path: string): string => path.slice("/v1/stream/".length);
   const json = { "content-type": "application/json" };
   const transaction = (...streams: readonly string[]): string => {
     const one = (stream: string) => ({ append: { stream, contentType: "text/plain", text: "x" } });
@@ -267,6 +270,51 @@ describe("PROTOCOL.md §24.3: calls about several streams", () => {
       expect([answer.status, sent.length]).toEqual([400, 0]);
       expect(text(answer)).toContain("placement_mixed");
       await server.close();
+    },
+  );
+
+  test.each([
+    ["group", "/_hapax/groups/g", (stream: string) => ({ streams: [stream] }), ["consume", "read"]],
+    [
+      "subscription",
+      "/v1/stream/__ds/subscriptions/s",
+      (stream: string) => ({
+        type: "webhook",
+        streams: [below(stream)],
+        webhook: { url: "https://receiver.example/" },
+      }),
+      ["subscribe", "read"],
+    ],
+    [
+      "subscription that wakes by a stream",
+      "/v1/stream/__ds/subscriptions/s",
+      (stream: string) => ({
+        type: "pull-wake",
+        streams: [below(stream)],
+        wake_stream: below(`${stream}-w`),
+      }),
+      ["subscribe", "read", "append"],
+    ],
+  ] as const)(
+    "the name of a %s is bound to no placement by who may not follow its streams",
+    async (_what, path, bodyOf, actions) => {
+      const [own, foreign] = [`${streamOn(0)}/1`, `${streamOn(1)}/1`];
+      const authorize: Authorize = (request) => {
+        const isOther = request.header("authorization") === "Bearer other";
+        const streams = isOther ? [own, `${own}-w`] : [foreign, `${foreign}-w`];
+        return { name: isOther ? "other" : "one", grants: [{ actions, streams }] };
+      };
+      const node = openNode(4, authorize);
+      await node.server.join();
+      const put = async (who: string, stream: string): Promise<number> => {
+        const headers = { ...json, authorization: `Bearer ${who}` };
+        return (await node.ask("PUT", path, headers, JSON.stringify(bodyOf(stream)))).status;
+      };
+      expect(await put("other", foreign)).toBe(403);
+      expect(await put("one", own)).toBe(403);
+      expect(await put("other", own)).toBe(201);
+      expect(await put("one", foreign)).toBe(400);
+      await node.server.close();
     },
   );
 

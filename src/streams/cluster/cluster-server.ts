@@ -110,6 +110,7 @@ class Node implements ClusterServer, ShardHost {
       names: cluster.names,
       gate: this.#gate,
       decoding: new Decoding(parts.decompress),
+      engine: this.#front.engine,
       options: () => this.options,
     });
     this.#refusals = new NodeRefusals(parts, () => this.options);

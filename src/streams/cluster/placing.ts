@@ -12,11 +12,13 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { parseStreams, parseSubscribe } from "../../protocol/subscription.ts";
 import { type OperationRequest, parseTransaction } from "../../protocol/transaction.ts";
 import { parseBearer } from "../../protocol/values.ts";
-import { type Access, UNLIMITED } from "../access/access.ts";
-import type { NameBook } from "../cluster.ts";
+import { type Access, type AccessSubject, notAllowed, UNLIMITED } from "../access/access.ts";
+import type { NameBook, NameKind } from "../cluster.ts";
 import { placementOf, placementOfPattern } from "../core/placement.ts";
 import type { StreamName } from "../core/types.ts";
+import type { HapaxServer } from "../server.ts";
 import type { Decoding } from "../server/decoding.ts";
+import { mayFollow } from "../server/following.ts";
 import type { Gate } from "../server/gate.ts";
 import type { ResolvedServerOptions } from "../server/options.ts";
 import { subscriptionOf } from "../signer.ts";
@@ -30,7 +32,12 @@ export interface PlacingParts {
   readonly names: NameBook;
   readonly gate: Gate;
   readonly decoding: Decoding;
-  readonly options: () => Pick<ResolvedServerOptions, "bodyBytesMax" | "bodiesBytesMax">;
+  /** For turns between slices of long work. */
+  readonly engine: Pick<HapaxServer["engine"], "slices">;
+  readonly options: () => Pick<
+    ResolvedServerOptions,
+    "bodyBytesMax" | "bodiesBytesMax" | "allowLoopbackWebhooks"
+  >;
 }
 
 export class Placing {
@@ -70,7 +77,8 @@ export class Placing {
     const isCreation = exchange.method === "PUT" && verb === "";
     const isLink = what === "subscription" && verb === "streams" && exchange.method === "POST";
     if (!isCreation && !isLink) return names.find(what, kept);
-    const wanted = await this.#followedPlacement(exchange, what, isLink);
+    const asked = await this.#asked(exchange, what, isLink);
+    const wanted = asked && placementOfAll(asked);
     if (isLink) {
       const placement = await names.find(what, kept);
       if (placement !== undefined && wanted !== undefined) {
@@ -79,8 +87,8 @@ export class Placing {
       return placement;
     }
     // What is not well formed is refused by any shard, and binds no name.
-    if (wanted === undefined) return undefined;
-    access.require(what === "group" ? "consume" : "subscribe", { [what]: id });
+    if (asked === undefined || wanted === undefined) return undefined;
+    await this.#requireRights(access, { [what]: id }, asked);
     const bound = await names.bind(what, kept, wanted);
     requireSame(bound, wanted, `the name of the ${what} and what it follows`);
     return bound;
@@ -130,31 +138,41 @@ export class Placing {
     }
   }
 
-  async #followedPlacement(
+  /** The body of a creation or a link. Undefined: it is not well formed. */
+  async #asked(
     exchange: KeptExchange,
-    what: "group" | "subscription",
+    what: NameKind,
     isLink: boolean,
-  ): Promise<string | undefined> {
+  ): Promise<Asked | undefined> {
     const max = what === "group" ? LIMITS.groupBodyBytesMax : LIMITS.subscriptionBodyBytesMax;
     const body = await exchange.body(max);
-    if (isLink) return placementOfAll(orNothing(() => parseStreams(body)) ?? [], undefined);
-    if (what === "group") {
-      const settings = orNothing(() => parseGroupSettings(body));
-      return settings && placementOfAll(settings.streams, settings.pattern);
-    }
-    const settings = orNothing(() => parseSubscribe(body, { allowLoopback: true }));
-    if (settings === undefined) return undefined;
-    const { way, streams, pattern } = settings;
-    const more = way.kind === "pull_wake" ? [way.wakeStream] : [];
-    return placementOfAll([...streams, ...more], pattern);
+    if (isLink) return { streams: orNothing(() => parseStreams(body)) ?? [] };
+    if (what === "group") return orNothing(() => parseGroupSettings(body));
+    const { allowLoopbackWebhooks: allowLoopback } = this.#parts.options();
+    const settings = orNothing(() => parseSubscribe(body, { allowLoopback }));
+    if (settings?.way.kind !== "pull_wake") return settings;
+    const { streams, pattern, way } = settings;
+    return { streams, pattern, wakeStream: way.wakeStream };
+  }
+
+  /** What the shard asks for too: a name is bound for good, so it must not be bound by who may not create what it is for. */
+  async #requireRights(access: Access, subject: AccessSubject, asked: Asked): Promise<void> {
+    const action = subject.group === undefined ? "subscribe" : "consume";
+    access.require(action, subject);
+    if (!(await mayFollow(this.#parts, access, action, subject, asked))) throw notAllowed(action);
+    if (asked.wakeStream !== undefined) access.require("append", { stream: asked.wakeStream });
   }
 }
 
+/** What a creation or a link names. */
+interface Asked {
+  readonly streams: readonly StreamName[];
+  readonly pattern?: string | undefined;
+  readonly wakeStream?: StreamName;
+}
+
 /** The one placement of streams and a pattern. Throws `placement_mixed` if there are several. */
-function placementOfAll(
-  streams: readonly StreamName[],
-  pattern: string | undefined,
-): string | undefined {
+function placementOfAll({ streams, pattern, wakeStream }: Asked): string | undefined {
   let placement: string | undefined;
   if (pattern !== undefined) {
     placement = placementOfPattern(pattern);
@@ -163,7 +181,8 @@ function placementOfAll(
       throw new HapaxError("placement_mixed", words);
     }
   }
-  for (const stream of streams) {
+  const all = wakeStream === undefined ? streams : [...streams, wakeStream];
+  for (const stream of all) {
     const one = placementOf(stream);
     if (placement !== undefined) requireSame(placement, one, "the streams that are followed");
     placement = one;

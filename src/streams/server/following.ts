@@ -11,7 +11,7 @@ import type { ServerParts } from "./parts.ts";
 
 /** Whether the streams that are followed are all within one grant for the action. */
 export async function mayFollow(
-  parts: ServerParts,
+  parts: { readonly engine: Pick<ServerParts["engine"], "slices"> },
   access: Access,
   action: Action,
   subject: AccessSubject,
