@@ -7,6 +7,7 @@ import { type Cluster, type ShardOwner, type ShardHost, soleOwner } from "../clu
 import { type ShardId, shardOfPlacement } from "../core/placement.ts";
 import type { Authorize } from "../server.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
+import { createSigner, deriveSigningKey, issueToken } from "../signer.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { createClusterServer } from "./cluster-server.ts";
 import { wholeBodyOf } from "./gather.ts";
@@ -25,8 +26,18 @@ function openNode(shards = 4, authorize?: Authorize) {
   let host: ShardHost | undefined;
   let isValid = true;
   const base = soleOwner(openMemoryStore(), "n1");
+  const secret = (): Promise<string> => Promise.resolve("a secret of the tests");
+  let finds = 0;
   const cluster: Cluster = {
     ...base,
+    names: {
+      ...base.names,
+      find(...name) {
+        finds += 1;
+        return base.names.find(...name);
+      },
+    },
+    secret,
     shards,
     get isValid() {
       return isValid;
@@ -35,7 +46,7 @@ function openNode(shards = 4, authorize?: Authorize) {
       host = taken;
       for (const shard of [0, 1]) {
         owners.set(shard, { node: "n1", url: "http://n1", peer: "n1:1", isSelf: true });
-        host.take(shard as ShardId, openMemoryStore());
+        host.take(shard as ShardId, Object.assign(openMemoryStore(), { secret }));
       }
       return Promise.resolve();
     },
@@ -70,6 +81,7 @@ function openNode(shards = 4, authorize?: Authorize) {
     outcomes,
     sent,
     clock,
+    finds: () => finds,
     invalidate: () => (isValid = false),
     ask: (...request: Parameters<typeof exchangeOf>) => server.handle(exchangeOf(...request)),
   };
@@ -317,6 +329,37 @@ describe("PROTOCOL.md §24.3: calls about several streams", () => {
       await node.server.close();
     },
   );
+
+  test("a token is looked up only if a node of the cluster has issued it", async () => {
+    const { server, ask, finds } = openNode();
+    await server.join();
+    const path = "/v1/stream/__ds/subscriptions/s";
+    const own = streamOn(1);
+    const settings = { type: "pull-wake", streams: [below(own)], wake_stream: `${below(own)}/w` };
+    await ask("PUT", own, TEXT, "");
+    expect((await ask("PUT", path, json, JSON.stringify(settings))).status).toBe(201);
+    const claims = { audience: "hapax/subscriptions", subscription: "s", kind: "claim" };
+    const rest = { generation: 1, wakeId: "w", expiresAtMs: 9e12 };
+    const forged = btoa(JSON.stringify({ ...claims, ...rest })).replaceAll("=", "");
+    const before = finds();
+    const release = (token: string): Promise<ServerAnswer> =>
+      ask("POST", `${path}/release`, { ...json, authorization: `Bearer ${token}` }, "{}");
+    expect((await release(`a.${forged}.c`)).status).toBe(401);
+    expect(finds()).toBe(before);
+    const signer = await createSigner([
+      await deriveSigningKey("a secret of the tests", { salt: "cluster", createdAtMs: 1 }),
+    ]);
+    const good = await issueToken(signer, {
+      subscription: "s",
+      kind: "claim",
+      generation: 1,
+      wakeId: "w",
+      expiresAtMs: 9e12,
+    });
+    expect((await release(good)).status).not.toBe(401);
+    expect(finds()).toBe(before + 1);
+    await server.close();
+  });
 
   test("a transaction over placements is refused by name; within one it goes to its shard", async () => {
     const { server, ask, sent } = openNode();

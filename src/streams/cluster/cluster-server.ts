@@ -24,6 +24,7 @@ import { Decoding } from "../server/decoding.ts";
 import type { Exchange, ServerAnswer } from "../server/exchange.ts";
 import { Gate } from "../server/gate.ts";
 import type { Reloaded } from "../server/reload.ts";
+import { createSigner, deriveSigningKey, readToken, type Signer } from "../signer.ts";
 import type { Store } from "../store.ts";
 import { Forwarding, type ForwardCounts, mayBeResent } from "./forwarding.ts";
 import { Gathering, type Writing } from "./gathering.ts";
@@ -85,6 +86,7 @@ class Node implements ClusterServer, ShardHost {
   readonly #gathering: Gathering;
   readonly #refusals: NodeRefusals;
   #given: ServerOptions;
+  #signer: Signer | undefined;
 
   constructor(parts: ClusterComponents, options: ServerOptions) {
     this.#parts = parts;
@@ -111,6 +113,7 @@ class Node implements ClusterServer, ShardHost {
       gate: this.#gate,
       decoding: new Decoding(parts.decompress),
       engine: this.#front.engine,
+      hasIssued: (token) => this.#hasIssued(token),
       options: () => this.options,
     });
     this.#refusals = new NodeRefusals(parts, () => this.options);
@@ -229,6 +232,18 @@ class Node implements ClusterServer, ShardHost {
         return own.isFinished ? own.answer : this.#refusals.finish(exchange, own.answer);
       }
     }
+  }
+
+  /** All shards sign with one key. The only shard of a cluster may have begun on a server alone, with a key of its own. */
+  async #hasIssued(token: string): Promise<boolean> {
+    if (this.#cluster.shards === 1) return true;
+    this.#signer ??= await this.#openSigner();
+    return (await readToken(this.#signer, token, 0)).kind !== "invalid";
+  }
+
+  async #openSigner(): Promise<Signer> {
+    const salt = { salt: SIGNING_SALT, createdAtMs: 0 };
+    return createSigner([await deriveSigningKey(await this.#cluster.secret(), salt)]);
   }
 
   /** A shard that is given up, or that another node has taken, counts no more. */

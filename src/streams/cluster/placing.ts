@@ -31,6 +31,8 @@ const BY_TOKEN = new Set(["callback", "ack", "release"]);
 export interface PlacingParts {
   readonly names: NameBook;
   readonly gate: Gate;
+  /** Whether a node of the cluster has signed the token. Anybody may send one, and a look for a name asks the database. */
+  readonly hasIssued: (token: string) => Promise<boolean>;
   readonly decoding: Decoding;
   /** For turns between slices of long work. */
   readonly engine: Pick<HapaxServer["engine"], "slices">;
@@ -70,7 +72,8 @@ export class Placing {
     if (what === "subscription" && BY_TOKEN.has(verb)) {
       const token = parseBearer(exchange.header("authorization") ?? "");
       const kept = token === undefined ? undefined : subscriptionOf(token);
-      return kept === undefined ? undefined : names.find(what, kept);
+      if (token === undefined || kept === undefined) return undefined;
+      return (await this.#parts.hasIssued(token)) ? names.find(what, kept) : undefined;
     }
     const access = await this.#admit(exchange);
     const kept = access.scoped(id);
