@@ -33,7 +33,7 @@ const FILES = [
   "test/objects",
   "test/window",
   "test/postgres",
-  "test/cluster/demo",
+  "test/cluster",
   "test/heavy",
 ];
 
