@@ -19,7 +19,7 @@ async function opened(schema: string) {
       ledger,
       { scope: GLOBAL, key: `key-${(keys += 1)}` },
       async ({ tx }) => {
-        await null;
+        await Promise.resolve();
         return work(tx) ?? null;
       },
       options,
@@ -53,9 +53,9 @@ test.each([
       return "paid";
     };
     const late = async (tx: Connection): Promise<string> => {
-      await null;
+      await Promise.resolve();
       body(tx);
-      await null;
+      await Promise.resolve();
       tx.prepare("INSERT INTO paid VALUES (?)").run("after");
       return "paid";
     };
