@@ -20,18 +20,22 @@ export function openHttp2(
   connections: number,
   own: { readonly cert?: string; readonly key?: string } = {},
 ): Http2Client {
-  const sessions = Array.from({ length: connections }, () => {
+  const open = (): ClientHttp2Session => {
     const session = connect(url, { ca, ...own });
     session.on("error", () => undefined);
     return session;
-  });
+  };
+  const sessions = Array.from({ length: connections }, open);
   let turn = 0;
   return {
     sessions,
     fetch: async (input, init) => {
       const request = new Request(input, init);
-      const session = sessions[(turn += 1) % sessions.length];
+      const at = (turn += 1) % sessions.length;
+      let session = sessions[at];
       if (session === undefined) throw new TypeError("fetch failed: there is no connection");
+      // On a busy machine a connection may wait so long for its first request that the server has closed it.
+      if (session.closed) sessions[at] = session = open();
       return send(session, request);
     },
     close: () => {

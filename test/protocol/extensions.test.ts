@@ -12,7 +12,7 @@ import { extensionCapabilities, extensionCases } from "../../src/testing/testing
 vi.setConfig({ maxConcurrency: 16 });
 
 /** A case that vanishes must be seen. */
-const CASES = 471;
+const CASES = 472;
 
 const directories: string[] = [];
 const servers: NodeServer[] = [];
