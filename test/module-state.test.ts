@@ -21,7 +21,6 @@ const SHARED: Readonly<Record<string, string>> = {
   "streams/cluster/where.ts TABLE": CONSTANT,
   "streams/core/job-decide.ts NO_JOBS": CONSTANT,
   "streams/core/subscription-decide.ts NO_ACKS": CONSTANT,
-  "streams/engine/groups.ts NO_STREAMS": CONSTANT,
   "streams/runtimes/fetch-decompress.ts codings": "what the platform can decode, the same for all",
   "streams/runtimes/node-gzip.ts turns": NODE,
   "streams/runtimes/node-lane-answer.ts lineStarts": NODE,

@@ -17,6 +17,7 @@ import { byPlace, pageStatement } from "./entry-pages.ts";
 import { DELAY_MS_MAX, moveStatement, type StatementRow, writtenOf } from "./entry-statements.ts";
 import type { EntryWrite, Expected, PageFilter, Place } from "./ledger.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
+import { SQLITE_NOW } from "./sqlite-schema.ts";
 
 type Session = SqliteSession<SqliteConnection>;
 type Written = ReturnType<typeof writtenOf>;
@@ -44,8 +45,9 @@ const IS_THERE = `EXISTS (SELECT 1 FROM hapax_days CROSS JOIN hapax_done USING (
 const FIND = `SELECT ${IS_THERE}`;
 const FIND_ANY = `SELECT EXISTS (SELECT 1 FROM hapax_entries WHERE kind = ? AND scope = ? AND key = ?) OR ${IS_THERE}`;
 const MAKE_DAY = "INSERT INTO hapax_days (day) VALUES (?) ON CONFLICT DO NOTHING";
+// By the clock of hapax_entries: a scan has both in the order in which they were made.
 const MAKE = `INSERT INTO hapax_done (day, kind, scope, key, token, expires_at, made_at, fingerprint, data)
-  SELECT day, ?, ?, ?, ?, ?, ?, ?, ? FROM hapax_days WHERE day = ? ON CONFLICT DO NOTHING`;
+  SELECT day, ?, ?, ?, ?, ?, ${SQLITE_NOW}, ?, ? FROM hapax_days WHERE day = ? ON CONFLICT DO NOTHING`;
 const MAKE_AT = MAKE.replace("day = ?", "day = ? AND total_changes() = ?");
 const REMOVE = `DELETE FROM hapax_done
   WHERE day IN (SELECT day FROM hapax_days) AND kind = ? AND scope = ? AND key = ? AND token = ?`;
@@ -113,7 +115,7 @@ export function doneStatement(
   const print = fingerprint === "same" ? null : (fingerprint.value ?? null);
   const bytes = data === "same" ? null : sqliteValue(data.value ?? null);
   const endMs = Math.ceil(nowMs + keptMs);
-  const values = [kind, scope, key, token, endMs, nowMs, print, bytes, day] as const;
+  const values = [kind, scope, key, token, endMs, print, bytes, day] as const;
   return {
     run: () => session.prepare(MAKE).run(...values),
     runAt: (total) => session.prepare(MAKE_AT).run(...values, total),
