@@ -3,12 +3,32 @@
 /** One look at the figures. */
 export interface MetricsLook {
   readonly atMs: number;
-  /** By name with labels, as the text has them: `hapax_appends_total{outcome="gap"}`. */
+  /** By name with labels: `hapax_appends_total{outcome="gap"}`. The shards of a node of a cluster are added up. */
   readonly values: ReadonlyMap<string, number>;
+  /** As the text has them, each shard by itself: one that moves takes its counters with it. */
+  readonly samples: ReadonlyMap<string, number>;
+}
+
+export function lookAt(atMs: number, text: string): MetricsLook {
+  const samples = parseMetrics(text);
+  const values = new Map<string, number>();
+  for (const [key, value] of samples) {
+    const whole = withoutShard(key);
+    values.set(whole, (values.get(whole) ?? 0) + value);
+  }
+  return { atMs, values, samples };
+}
+
+/** The first label of what a node of a cluster shows of each of its shards. */
+const SHARD_LABEL = /\{shard="[^"]*"(?:,|\}$)/;
+
+/** `a{shard="3",b="c"}` without its shard. */
+function withoutShard(key: string): string {
+  return key.replace(SHARD_LABEL, (label) => (label.endsWith(",") ? "{" : ""));
 }
 
 /** Lines that are not a name and a number are left out. */
-export function parseMetrics(text: string): ReadonlyMap<string, number> {
+function parseMetrics(text: string): ReadonlyMap<string, number> {
   const values = new Map<string, number>();
   for (const line of text.split("\n")) {
     if (line === "" || line.startsWith("#")) continue;
@@ -23,7 +43,7 @@ export function parseMetrics(text: string): ReadonlyMap<string, number> {
 export function sumOfMetric(values: ReadonlyMap<string, number>, name: string): number {
   let sum = 0;
   for (const [key, value] of values) {
-    if (key === name || key.startsWith(`${name}{`)) sum += value;
+    if (isOf(key, name)) sum += value;
   }
   return sum;
 }
@@ -31,11 +51,19 @@ export function sumOfMetric(values: ReadonlyMap<string, number>, name: string): 
 /** How much a counter grew in a second. It begins anew when the server does. */
 export function rateOfMetric(before: MetricsLook, now: MetricsLook, name: string): number {
   const passedS = Math.max(0.001, (now.atMs - before.atMs) / 1000);
-  return growth(sumOfMetric(before.values, name), sumOfMetric(now.values, name)) / passedS;
+  let sum = 0;
+  for (const [key, value] of now.samples) {
+    if (isOf(withoutShard(key), name)) sum += growth(before.samples.get(key) ?? 0, value);
+  }
+  return sum / passedS;
 }
 
 function growth(before: number, now: number): number {
   return now < before ? now : now - before;
+}
+
+function isOf(key: string, name: string): boolean {
+  return key === name || key.startsWith(`${name}{`);
 }
 
 /** The time within which this share of a histogram's events since the look before was done, in milliseconds. Null: there were none. */
@@ -68,12 +96,14 @@ function boundsSince(
   now: MetricsLook,
   prefix: string,
 ): readonly (readonly [number, number])[] {
-  const bounds: [number, number][] = [];
-  for (const [key, value] of now.values) {
-    if (!key.startsWith(prefix)) continue;
-    const text = key.slice(prefix.length, -2);
+  const bounds = new Map<number, number>();
+  for (const [key, value] of now.samples) {
+    const whole = withoutShard(key);
+    if (!whole.startsWith(prefix)) continue;
+    const text = whole.slice(prefix.length, -2);
     const bound = text === "+Inf" ? Infinity : Number(text);
-    bounds.push([bound, growth(before.values.get(key) ?? 0, value)]);
+    const grown = growth(before.samples.get(key) ?? 0, value);
+    bounds.set(bound, (bounds.get(bound) ?? 0) + grown);
   }
-  return bounds.toSorted(([one], [other]) => one - other);
+  return [...bounds].toSorted(([one], [other]) => one - other);
 }

@@ -1,8 +1,8 @@
 /** `hapax top`: what a server does, live. On a terminal a picture that is drawn anew, elsewhere a line for each look. */
 
 import {
+  lookAt,
   type MetricsLook,
-  parseMetrics,
   quantileMs,
   rateOfMetric,
   sumOfMetric,
@@ -113,10 +113,7 @@ async function watch(
 async function look(context: Context, target: Target): Promise<MetricsLook> {
   const answer = await send(context, { target, method: "GET" });
   if (answer.status !== 200) throw refusal(target, answer);
-  return {
-    atMs: context.nowMs(),
-    values: parseMetrics(new TextDecoder().decode(answer.body)),
-  };
+  return lookAt(context.nowMs(), new TextDecoder().decode(answer.body));
 }
 
 /** A server that is away for a while is waited for. */

@@ -3,10 +3,11 @@
 import type { ComponentType } from "preact";
 import { useState } from "preact/hooks";
 import { Frame } from "./frame.tsx";
-import { forgetLooks, type Health, health } from "./metrics.ts";
+import { forgetLooks, type Health, health, part } from "./metrics.ts";
 import { DeadLettersPage } from "./pages/dead-letters.tsx";
 import { GroupsPage } from "./pages/groups.tsx";
 import { LookUpPage } from "./pages/look-up.tsx";
+import { NodesPage } from "./pages/nodes.tsx";
 import { OverviewPage } from "./pages/overview.tsx";
 import { StreamPage } from "./pages/stream.tsx";
 import { StreamsPage } from "./pages/streams.tsx";
@@ -27,17 +28,19 @@ const PAGES: readonly (readonly [string, string, ComponentType<{ name: string | 
   ["dead-letters", "Dead letters", DeadLettersPage],
   ["tokens", "Tokens", TokensPage],
 ];
+/** Of a cluster alone. */
+const ALL_PAGES: typeof PAGES = [...PAGES, ["nodes", "Nodes", NodesPage]];
 
 export function App() {
   const { page, name } = useShared(place);
   const who = useShared(identity);
   const isStream = page === "stream";
-  const found = PAGES.find(([id]) => id === page);
+  const found = ALL_PAGES.find(([id]) => id === page);
   const title = isStream ? (name ?? "Stream") : (found?.[1] ?? "Overview");
   const Page = isStream ? StreamPage : (found?.[2] ?? OverviewPage);
   return (
     <Frame
-      leads={PAGES}
+      leads={useShared(part) === undefined ? PAGES : ALL_PAGES}
       at={isStream ? "streams" : page}
       heading={isStream ? "Stream" : title}
       title={title}
@@ -80,6 +83,7 @@ function ServerState() {
 
 const STATES: Readonly<Record<string, string>> = {
   store_full: "Disk full: reads only",
+  owner_unknown: "Shards without an owner",
   shutting_down: "Stopping",
 };
 

@@ -1,11 +1,6 @@
 /** The figures of the server: read again and again while the page is seen, and kept for some minutes as rates. */
 
-import {
-  type MetricsLook,
-  parseMetrics,
-  quantileMs,
-  rateOfMetric,
-} from "../base/metrics-reading.ts";
+import { lookAt, type MetricsLook, quantileMs, rateOfMetric } from "../base/metrics-reading.ts";
 import { Refusal } from "./refusal.ts";
 import { call, getJson } from "./server.ts";
 import { Shared } from "./store.ts";
@@ -14,7 +9,13 @@ export interface Health {
   readonly writes: "open" | "stopped" | "full" | "draining";
   readonly durability: string;
   readonly detail?: string;
+  /** Of a cluster: the node that answers. */
+  readonly node?: string;
+  readonly shards?: { readonly owned: number; readonly orphans: number; readonly all: number };
 }
+
+/** What a node says about itself and the cluster. */
+export type Part = Required<Pick<Health, "node" | "shards">>;
 
 /** What is drawn: one value for each second that was looked at. */
 export interface History {
@@ -46,6 +47,8 @@ const SHARE_MAX = 4;
 export const look = new Shared<MetricsLook | undefined>(undefined);
 export const history = new Shared<History>(NONE);
 export const health = new Shared<Health | Refusal | undefined>(undefined);
+/** Undefined: the server is alone, or has not answered yet. */
+export const part = new Shared<Part | undefined>(undefined);
 /** Why there are no figures. */
 export const lookRefusal = new Shared<Refusal | undefined>(undefined);
 
@@ -67,21 +70,28 @@ function withLook(old: History, before: MetricsLook, now: MetricsLook): History 
 
 async function lookAgain(): Promise<void> {
   try {
-    health.set(await getJson<Health>("/_hapax/health", {}, { isQuiet: true }));
+    const state = await getJson<Health>("/_hapax/health", {}, { isQuiet: true });
+    health.set(state);
+    part.set(partOf(state));
   } catch (error) {
     // A server that takes no writes says why in the same document.
     health.set(error instanceof Refusal ? error : undefined);
+    if (error instanceof Refusal && error.status !== 0) part.set(partOf(error.facts));
   }
   try {
     const text = await (await call("GET", "/_hapax/metrics")).text();
     const before = look.value;
-    const now = { atMs: Date.now(), values: parseMetrics(text) };
+    const now = lookAt(Date.now(), text);
     if (before !== undefined) history.set(withLook(history.value, before, now));
     look.set(now);
     lookRefusal.set(undefined);
   } catch (error) {
     if (error instanceof Refusal) lookRefusal.set(error);
   }
+}
+
+function partOf({ node, shards }: Partial<Part>): Part | undefined {
+  return node === undefined || shards === undefined ? undefined : { node, shards };
 }
 
 /** Begins to look. A page that is not seen does not ask. */

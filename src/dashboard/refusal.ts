@@ -6,9 +6,18 @@ export class Refusal extends Error {
   readonly status: number;
   readonly code: string;
   readonly help: string;
+  /** The members of the answer. */
+  readonly facts: Readonly<Record<string, unknown>>;
 
-  constructor(status: number, code: string, detail: string, help: string) {
+  constructor(
+    status: number,
+    code: string,
+    detail: string,
+    help: string,
+    facts: Readonly<Record<string, unknown>> = {},
+  ) {
     super(detail);
+    this.facts = facts;
     this.status = status;
     this.code = code;
     this.help = help;
@@ -31,5 +40,5 @@ export async function refusalOf(response: Response): Promise<Refusal> {
     return typeof value === "string" ? value : otherwise;
   };
   const detail = word("detail", `the answer is ${String(status)}`);
-  return new Refusal(status, word("code", String(status)), detail, word("help", ""));
+  return new Refusal(status, word("code", String(status)), detail, word("help", ""), problem);
 }

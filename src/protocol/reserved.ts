@@ -15,6 +15,7 @@ export const HEALTH_PATH = "/healthz";
 export const LIVE_PATH = "/livez";
 export const READY_PATH = "/readyz";
 export const METRICS_PATH = "/metrics";
+export const CLUSTER_PATH = `${OWN_PREFIX}cluster`;
 export const ICON_PATH = "/favicon.ico";
 
 const RESERVED = [SUBSCRIPTIONS_PREFIX, OWN_PREFIX, TEST_PREFIX];

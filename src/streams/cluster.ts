@@ -39,10 +39,30 @@ export interface NameBook {
 
 export type NameKind = "group" | "subscription";
 
+/** A node as this one sees it. */
+export interface ClusterNodeState {
+  readonly node: string;
+  readonly isAlive: boolean;
+  readonly isDraining: boolean;
+  /** Where clients reach it. */
+  readonly url?: string | undefined;
+  readonly version?: string | undefined;
+}
+
+export interface ShardPlace {
+  readonly shard: ShardId;
+  /** A node that is alive. */
+  readonly owner?: string | undefined;
+  /** The node that an operator has tied it to. */
+  readonly pinned?: string | undefined;
+}
+
 export interface ClusterState {
   /** This node gives its shards up. */
   readonly isDraining: boolean;
-  readonly nodes: readonly { readonly node: string; readonly isAlive: boolean }[];
+  readonly nodes: readonly ClusterNodeState[];
+  /** All shards, in their order. */
+  readonly owners: readonly ShardPlace[];
   /** Shards that have had no owner for so long that something is wrong. */
   readonly orphans: readonly ShardId[];
   readonly takeovers: number;
@@ -91,7 +111,8 @@ export function soleOwner(store: Store, self = "sole"): Cluster {
     look: () => undefined,
     state: () => ({
       isDraining,
-      nodes: [{ node: self, isAlive: true }],
+      nodes: [{ node: self, isAlive: true, isDraining }],
+      owners: [{ shard: SHARD, owner: isDraining ? undefined : self }],
       orphans: [],
       takeovers: 1,
     }),

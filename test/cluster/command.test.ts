@@ -3,6 +3,7 @@
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, test, vi } from "vitest";
 import { startPostgres, whyNoPostgres } from "../databases/postgres.ts";
+import { call } from "../protocol/raw-http.ts";
 import { testCluster, until, urlOf } from "./kit.ts";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
@@ -83,6 +84,18 @@ if (reason !== undefined) {
     await until("n1 owns nothing", async () => {
       const text = "SELECT 1 FROM hapax.hapax_shard WHERE owner IS DISTINCT FROM 'n2'";
       return (await database.pool.query(text)).rows.length === 0;
+    });
+    const [, second] = stage.nodes;
+    const seen = async (): Promise<object> =>
+      JSON.parse((await call("GET", second?.url ?? "", "/_hapax/cluster")).text) as object;
+    // A shard that is being opened has no owner yet.
+    await expect.poll(seen, { timeout: 15_000 }).toMatchObject({
+      node: "n2",
+      nodes: [
+        { node: "n1", state: "draining", url: stage.nodes[0]?.url },
+        { node: "n2", state: "alive", url: second?.url },
+      ],
+      shards: [0, 1, 2, 3].map((shard) => ({ shard, owner: "n2" })),
     });
     const after = await cluster("status");
     expect(after).toMatchObject({ code: 0 });

@@ -44,4 +44,15 @@ export const clusterFaults: readonly Fault[] = [
       test: "PROTOCOL.md §24.4: who owns which shard > AS3 AS4 no two nodes that see the same take a shard, and none takes from a living owner",
     },
   },
+  {
+    name: "cluster: a tenant sees the nodes and their addresses",
+    guarantee: "G40",
+    file: "src/streams/cluster/gathering.ts",
+    find: '(await gate.admit(exchange)).requireWholeServer("observe");',
+    replace: '(await gate.admit(exchange)).requireOneOf(["observe"]);',
+    caughtBy: {
+      file: SERVER_TEST,
+      test: "PROTOCOL.md §24.4: the owners are shown to an identity of the whole server, and to no namespace",
+    },
+  },
 ];

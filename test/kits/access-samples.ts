@@ -117,6 +117,11 @@ const lookAtKey = ofStream(["read"], {
 
 const lookAtTokens: Sample = { ...plain("/_hapax/tokens", ["admin"]), needsWholeServer: true };
 
+const lookAtCluster: Sample = {
+  ...plain("/_hapax/cluster", ["observe"]),
+  needsWholeServer: true,
+};
+
 /* Transactions. */
 
 const OPERATION_NEEDS = ["append", "create", "close", "consume", "subscribe"] as const;
@@ -317,6 +322,7 @@ export const SAMPLES: Readonly<Record<string, Readonly<Record<string, Sample>>>>
     HEAD: plain("/_hapax/subscriptions?limit=3", ["subscribe"]),
   },
   "/_hapax/tokens": { GET: lookAtTokens, HEAD: lookAtTokens },
+  "/_hapax/cluster": { GET: lookAtCluster, HEAD: lookAtCluster },
   // Sources have no dashboard: the build adds it.
   "/_hapax/ui": {
     GET: plain("/_hapax/ui", "nothing", 308),

@@ -167,6 +167,11 @@ test("API keys are shown without what proves them, to an identity that may do ev
   expect((await as("eu", "GET", "/_hapax/tokens")).status).toBe(403);
 });
 
+test("PROTOCOL.md §24.4: a server alone has no node and no shard, for an identity of the whole server", async () => {
+  expect(await shown("owner", "/_hapax/cluster")).toEqual({ nodes: [], shards: [] });
+  expect((await as("eu", "GET", "/_hapax/cluster")).status).toBe(403);
+});
+
 describe("the dashboard", () => {
   const files = { script: "run()", style: "a{}", version: "v1" };
   const dashboard = () => Promise.resolve(files);

@@ -91,6 +91,7 @@ describe.runIf(why === undefined)("an object without parts", () => {
       "/_hapax/keys",
       "/_hapax/subscriptions",
       "/_hapax/tokens",
+      "/_hapax/cluster",
     ];
     for (const one of missing) {
       const answer = await send(`${one}?object=bare`, { method: "GET" });

@@ -40,6 +40,10 @@ export interface GroupCursor {
   readonly finished: boolean;
   /** Of a group of jobs: how many were given and are not done. */
   readonly openJobs: number | undefined;
+  /** Of a group of jobs: how many of these have no worker now, because they were put back or their worker is gone. */
+  readonly waitingJobs: number | undefined;
+  /** Of a group of jobs: the highest attempt of those that are not done. */
+  readonly attemptMax: number | undefined;
 }
 
 /** The server's description of a group. */
@@ -161,8 +165,14 @@ function cursorOf(value: unknown): GroupCursor {
     member: textOr(one.get("member")),
     handOver: one.get("handOver") === true,
     finished: one.get("finished") === true,
-    openJobs: one.has("openJobs") ? numberOr(one.get("openJobs")) : undefined,
+    openJobs: countIn(one, "openJobs"),
+    waitingJobs: countIn(one, "waitingJobs"),
+    attemptMax: countIn(one, "attemptMax"),
   };
+}
+
+function countIn(one: ReadonlyMap<string, unknown>, name: string): number | undefined {
+  return one.has(name) ? numberOr(one.get(name)) : undefined;
 }
 
 function textOr(value: unknown): string | undefined {

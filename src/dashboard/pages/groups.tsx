@@ -7,7 +7,7 @@ import { useLoaded } from "../loading.ts";
 import { Act, Card, Choice, Facts, Field, Pill, Problem, Table } from "../parts.tsx";
 import { linkTo } from "../place.ts";
 import { call, getJson, newKey } from "../server.ts";
-import { bytesOf, formatBytes, formatCount, formatSpan, formatTime } from "../words.ts";
+import { bytesOf, countOf, formatBytes, formatCount, formatSpan, formatTime } from "../words.ts";
 
 interface ListedGroup {
   readonly group: string;
@@ -26,6 +26,11 @@ interface Cursor {
   readonly member?: string;
   readonly handOver: boolean;
   readonly finished: boolean;
+  /** Of a group of jobs: those that were given and are not done, also those that wait for another attempt. */
+  readonly openJobs?: number;
+  /** Those of them without a worker. */
+  readonly waitingJobs?: number;
+  readonly attemptMax?: number;
 }
 
 interface Group {
@@ -33,6 +38,7 @@ interface Group {
   readonly pattern?: string;
   readonly start: string;
   readonly leaseMs: number;
+  readonly jobs?: boolean;
   readonly createdAt: string;
   readonly members: readonly {
     readonly member: string;
@@ -108,7 +114,11 @@ function OneGroup({ name }: { name: string }) {
         <>
           <About group={value} onChange={reload} />
           <Members group={value} />
-          <Cursors group={value} onChange={reload} />
+          {value.jobs === true ? (
+            <JobStreams group={value} onChange={reload} />
+          ) : (
+            <Cursors group={value} onChange={reload} />
+          )}
           {value.next === undefined ? null : (
             <button type="button" onClick={() => setAfter(value.next ?? "")}>
               Next page
@@ -126,7 +136,8 @@ function About({ group, onChange }: { group: Group; onChange: () => void }) {
     <Card title="About it" actions={<Reset group={group.group} onDone={onChange} />}>
       <Facts
         of={[
-          ["Follows", group.pattern ?? `${group.cursors.length} named streams`],
+          ["Gives", group.jobs === true ? "single records: jobs" : "whole streams"],
+          ["Follows", group.pattern ?? countOf(group.cursors.length, "named stream")],
           ["Began at", group.start],
           ["Lease", formatSpan(group.leaseMs / 1000)],
           ["Created", formatTime(group.createdAt)],
@@ -137,18 +148,18 @@ function About({ group, onChange }: { group: Group; onChange: () => void }) {
   );
 }
 
-function Members({ group: { members, leaseMs } }: { group: Group }) {
+function Members({ group: { members, leaseMs, jobs = false } }: { group: Group }) {
   return (
-    <Card title="Members">
+    <Card title={jobs ? "Workers" : "Members"}>
       <Table
-        label="Members"
-        head={["Member", "Leases", "Counts as live for"]}
+        label={jobs ? "Workers" : "Members"}
+        head={jobs ? ["Worker", "Counts as live for"] : ["Member", "Leases", "Counts as live for"]}
         empty="No member: these streams are not processed now."
         rows={members.map(({ member, leases, expiresInMs }) => ({
           key: member,
           cells: [
             <code>{member}</code>,
-            formatCount(leases),
+            ...(jobs ? [] : [formatCount(leases)]),
             expiresInMs === 0 ? (
               <Pill tone="bad">silent</Pill>
             ) : (
@@ -220,6 +231,50 @@ function Cursors({ group, onChange }: { group: Group; onChange: () => void }) {
       />
     </Card>
   );
+}
+
+/** Attempts from which a job is shown as one that fails again and again. */
+const ATTEMPTS_MANY = 5;
+
+function JobStreams({ group, onChange }: { group: Group; onChange: () => void }) {
+  const hasWorker = group.members.some(({ expiresInMs }) => expiresInMs > 0);
+  return (
+    <Card title="Streams">
+      <Table
+        label="Streams of the group"
+        head={["Stream", "First not done", "Behind", "At work", "Waiting", "Attempts", "State", ""]}
+        empty="The group has no stream yet."
+        rows={group.cursors.map((cursor) => {
+          const { stream, offset, lag, openJobs = 0, waitingJobs = 0, attemptMax = 0 } = cursor;
+          return {
+            key: stream,
+            cells: [
+              <a href={linkTo("stream", stream)}>{stream}</a>,
+              <code title={offset}>{bytesOf(offset)}</code>,
+              <Lag bytes={lag} />,
+              formatCount(openJobs - waitingJobs),
+              formatCount(waitingJobs),
+              attemptMax === 0 ? "–" : `up to ${formatCount(attemptMax)}`,
+              <JobState cursor={cursor} hasWorker={hasWorker} />,
+              <Reset group={group.group} stream={stream} onDone={onChange} />,
+            ],
+          };
+        })}
+      />
+      <p class="note">
+        Waiting jobs were put back for later, or their worker is gone: the next one that takes gets
+        them when they are due.
+      </p>
+    </Card>
+  );
+}
+
+function JobState({ cursor, hasWorker }: { cursor: Cursor; hasWorker: boolean }) {
+  const { lag, attemptMax = 0 } = cursor;
+  if (lag === 0) return <Pill tone="good">all done</Pill>;
+  if (!hasWorker) return <Pill tone="bad">stuck: no worker</Pill>;
+  if (attemptMax >= ATTEMPTS_MANY) return <Pill tone="warn">one fails again and again</Pill>;
+  return <Pill tone="good">at work</Pill>;
 }
 
 function CursorState(props: {

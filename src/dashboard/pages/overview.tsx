@@ -2,7 +2,8 @@
 
 import { Chart } from "../chart.tsx";
 import { sumOfMetric } from "../../base/metrics-reading.ts";
-import { health, history, look, lookRefusal } from "../metrics.ts";
+import { health, history, look, lookRefusal, part } from "../metrics.ts";
+import { linkTo } from "../place.ts";
 import { Card, Empty, Problem, Tile } from "../parts.tsx";
 import { Refusal } from "../refusal.ts";
 import { useShared } from "../store.ts";
@@ -36,10 +37,24 @@ export function OverviewPage() {
   }
   return (
     <>
+      <OfNode />
       <Tiles values={seen.values} />
       <Charts />
       <Outcomes values={seen.values} />
     </>
+  );
+}
+
+/** Of a cluster the page shows one node. */
+function OfNode() {
+  const self = useShared(part);
+  if (self === undefined) return null;
+  const { node, shards } = self;
+  return (
+    <p class="note">
+      These are the figures of the node <b>{node}</b>, which owns {shards.owned} of {shards.all}{" "}
+      shards. <a href={linkTo("nodes")}>All nodes</a>
+    </p>
   );
 }
 
@@ -78,7 +93,7 @@ function Tiles({ values }: { values: ReadonlyMap<string, number> }) {
       <Tile
         isMain
         label="Write path"
-        value={isOpen ? "open" : state.status === 0 ? "no answer" : "stopped"}
+        value={isOpen ? "open" : state.status === 0 ? "no answer" : wordOf(state)}
         note={`durability: ${word.replaceAll('"', "")}`}
         tone={isOpen ? "good" : "bad"}
       />
@@ -104,6 +119,10 @@ function Tiles({ values }: { values: ReadonlyMap<string, number> }) {
       />
     </div>
   );
+}
+
+function wordOf({ facts: { writes } }: Refusal): string {
+  return typeof writes === "string" ? writes : "stopped";
 }
 
 function Charts() {

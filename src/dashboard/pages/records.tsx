@@ -82,7 +82,9 @@ function useRecords(source: Source, start: string) {
 export function Records({ stream }: { stream: Described }) {
   const isJson = /^application\/json\b/i.test(stream.contentType);
   const isText = isJson || /^text\//i.test(stream.contentType);
-  const latest = offsetOf(Math.max(0, bytesOf(stream.nextOffset) - LAST_BYTES));
+  // What was trimmed is refused.
+  const earliest = bytesOf(stream.earliestOffset);
+  const latest = offsetOf(Math.max(earliest, bytesOf(stream.nextOffset) - LAST_BYTES));
   const { path, life } = stream;
   const reader = useRecords({ path, life, isJson }, latest);
   const [form, setForm] = useState<Form>(isJson ? "pretty" : isText ? "raw" : "bytes");

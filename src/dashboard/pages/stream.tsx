@@ -9,18 +9,21 @@ import { call, getJson, newKey } from "../server.ts";
 import { bytesOf, formatBytes, formatCount, formatSpan, formatTime } from "../words.ts";
 import { Composer } from "./composer.tsx";
 import { Records } from "./records.tsx";
+import { Retention } from "./retention.tsx";
 import { type Subscribed, SubscriptionTable } from "./subscriptions.tsx";
 
 export interface Described {
   readonly path: string;
   readonly contentType: string;
   readonly nextOffset: string;
+  readonly earliestOffset: string;
   readonly closed: boolean;
   readonly life: string;
   readonly createdAt: string;
   readonly lastUsedAt: string;
   readonly ttlSeconds?: number;
   readonly expiresAt?: string;
+  readonly retention?: string;
   readonly keys: {
     readonly count: number;
     readonly max: number;
@@ -54,6 +57,7 @@ export function StreamPage({ name = "" }: { name: string | undefined }) {
           {value.closed ? null : <Composer stream={value} onChange={reload} />}
           <Producers stream={name} />
           <Keys keys={value.keys} />
+          <Retention stream={value} onChange={reload} />
           <Forks stream={value} />
           <Following stream={name} />
         </>
@@ -84,7 +88,7 @@ function Summary({ stream, onChange }: { stream: Described; onChange: () => void
         of={[
           ["State", closed ? <Pill tone="calm">closed</Pill> : <Pill tone="good">open</Pill>],
           ["Type", stream.contentType],
-          ["Size", formatBytes(bytesOf(stream.nextOffset))],
+          ["Size", formatBytes(bytesOf(stream.nextOffset) - bytesOf(stream.earliestOffset))],
           ["Tail", <code>{stream.nextOffset}</code>],
           ["Created", formatTime(stream.createdAt)],
           ["Expires", expiry],

@@ -5,7 +5,7 @@ import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { exchangeOf } from "../../../test/kits/server-stage.ts";
 import { type Cluster, type ShardOwner, type ShardHost, soleOwner } from "../cluster.ts";
 import { type ShardId, shardOfPlacement } from "../core/placement.ts";
-import type { Authorize } from "../server.ts";
+import type { Authorize, Grant, Identity } from "../access/identity.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
 import { createSigner, deriveSigningKey, issueToken } from "../signer.ts";
 import { openMemoryStore } from "../stores/memory.ts";
@@ -252,6 +252,29 @@ describe("PROTOCOL.md §24.5: the health of a node", () => {
     expect(await health(node)).toEqual([200, true, "open", undefined]);
     await node.server.close();
   });
+});
+
+test("PROTOCOL.md §24.4: the owners are shown to an identity of the whole server, and to no namespace", async () => {
+  const sees: Grant = { actions: ["observe"] };
+  const people: Readonly<Record<string, Identity>> = {
+    operator: { name: "operator", grants: [sees] },
+    tenant: { name: "tenant", namespace: "/v1/stream/acme", grants: [sees] },
+    part: { name: "part", grants: [{ ...sees, streams: ["/v1/stream/a/**"] }] },
+  };
+  const { server, ask } = openNode(4, ({ header }) => {
+    return people[header("x-name") ?? ""] ?? { refused: "missing" };
+  });
+  await server.join();
+  const look = (name: string) => ask("GET", "/_hapax/cluster", { "x-name": name });
+  const answer = await look("operator");
+  expect(JSON.parse(text(answer))).toEqual({
+    node: "n1",
+    nodes: [{ node: "n1", state: "alive" }],
+    shards: [{ shard: 0, owner: "n1" }],
+  });
+  const refused = await Promise.all(["tenant", "part", "stranger"].map(look));
+  expect(refused.map(({ status }) => status)).toEqual([403, 403, 401]);
+  await server.close();
 });
 
 describe("PROTOCOL.md §24.3: calls about several streams", () => {

@@ -38,7 +38,7 @@ export interface Gathered {
   readonly isFinished: boolean;
 }
 
-type Gatherable = Extract<Where, { kind: "list" | "outcome" | "metrics" | "health" }>;
+type Gatherable = Extract<Where, { kind: "list" | "outcome" | "metrics" | "health" | "owners" }>;
 
 export class Gathering {
   readonly #parts: GatheringParts;
@@ -49,6 +49,7 @@ export class Gathering {
 
   async answer(where: Gatherable, exchange: Exchange, kept: KeptExchange): Promise<Gathered> {
     if (where.kind === "health") return { answer: await this.#health(exchange), isFinished: false };
+    if (where.kind === "owners") return { answer: await this.#owners(exchange), isFinished: false };
     // The shards answer a HEAD without the body that is put together.
     const asked = new KeptExchange(kept, {
       hidden: HIDDEN,
@@ -114,6 +115,25 @@ export class Gathering {
       return json(503, { live: true, ready: false, writes: "full", ...facts, code: "store_full" });
     }
     return json(200, { live: true, ready: true, writes: "open", ...facts });
+  }
+
+  /** PROTOCOL.md §24.4. */
+  async #owners(exchange: Exchange): Promise<ServerAnswer> {
+    const { cluster, gate } = this.#parts;
+    (await gate.admit(exchange)).requireWholeServer("observe");
+    const { nodes, owners } = cluster.state();
+    return json(200, {
+      node: cluster.self,
+      nodes: nodes.map(({ node, isAlive, isDraining, url, version }) => {
+        return {
+          node,
+          state: isAlive ? (isDraining ? "draining" : "alive") : "silent",
+          url,
+          version,
+        };
+      }),
+      shards: owners,
+    });
   }
 
   #ownMetrics(): string {

@@ -139,10 +139,20 @@ export class PostgresCluster implements Cluster {
   state(): ClusterState {
     const nowMs = this.#parts.clock.steadyMs();
     const { leaseMs } = this.#parts;
+    const nodes = this.#found.nodes.map(({ node, isDraining, url, version }) => {
+      return { node, isAlive: this.#watch.isAlive(node, nowMs), isDraining, url, version };
+    });
+    const alive = new Set(nodes.filter(({ isAlive }) => isAlive).map(({ node }) => node));
     return {
       isDraining: this.#isDraining || this.#isReplaced,
-      nodes: this.#found.nodes.map(({ node }) => {
-        return { node, isAlive: this.#watch.isAlive(node, nowMs) };
+      nodes,
+      owners: this.#found.shards.map(({ shard, pinned }) => {
+        const owner = this.ownerOf(shard)?.node;
+        return {
+          shard,
+          owner: owner !== undefined && alive.has(owner) ? owner : undefined,
+          pinned,
+        };
       }),
       orphans: [...this.#unowned].filter(([, since]) => nowMs - since > leaseMs).map(([id]) => id),
       takeovers: this.#takeovers,

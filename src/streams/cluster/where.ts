@@ -3,6 +3,7 @@
 import { parseGroupId } from "../../protocol/group.ts";
 import { SENT } from "../../protocol/headers.ts";
 import {
+  CLUSTER_PATH,
   HEALTH_PATH,
   METRICS_PATH,
   OWN_PREFIX,
@@ -34,6 +35,7 @@ export type Where =
   | { readonly kind: "any" }
   | { readonly kind: "health" }
   | { readonly kind: "metrics" }
+  | { readonly kind: "owners" }
   | { readonly kind: "list"; readonly listed: Listed }
   /** The body says it. */
   | { readonly kind: "transaction" }
@@ -108,6 +110,7 @@ function whereOfReserved(exchange: Exchange): Where {
   const { path, method } = exchange;
   if (HEALTH.has(path)) return { kind: "health" };
   if (METRICS.has(path)) return { kind: "metrics" };
+  if (path === CLUSTER_PATH) return { kind: "owners" };
   const listed = LISTS.get(path);
   if (listed !== undefined) return { kind: "list", listed };
   if (path === TRANSACTIONS) return { kind: "transaction" };

@@ -1,7 +1,7 @@
 /** Groups: members that share streams under leases. PROTOCOL.md §20. */
 
 import type { Act, ActOutcome } from "../engine/acts.ts";
-import type { GroupView, LeaseView } from "../engine/groups.ts";
+import type { CursorView, GroupView, LeaseView } from "../engine/groups.ts";
 import { notAllowed } from "../access/access.ts";
 import { NO_NAME } from "../core/scoped-name.ts";
 import { HapaxError } from "../../base/errors.ts";
@@ -190,6 +190,18 @@ async function show({ exchange, parts, group, kept }: GroupCall): Promise<Server
   return view === undefined ? refuse(GROUP_MISSING) : json(200, encodeView(group, view, limit));
 }
 
+/** What an operator asks of jobs: how many are given and not done, how many of these have no worker, and how often one was tried. */
+function countJobs({ members, nowMs }: GroupView, { jobs }: CursorView): object {
+  const working = new Set<string>();
+  for (const { id, expiresAtMs } of members) if (expiresAtMs > nowMs) working.add(id);
+  let [waitingJobs, attemptMax] = [0, 0];
+  for (const { holder, attempts } of jobs?.open.values() ?? []) {
+    if (holder === undefined || !working.has(holder)) waitingJobs += 1;
+    attemptMax = Math.max(attemptMax, attempts);
+  }
+  return { openJobs: jobs?.open.size ?? 0, waitingJobs, attemptMax };
+}
+
 function encodeView(group: string, view: GroupView, limit: number): unknown {
   const { pattern, streams, start, leaseMs } = view.settings;
   const cursors = view.cursors.slice(0, limit).map((cursor) => ({
@@ -202,7 +214,7 @@ function encodeView(group: string, view: GroupView, limit: number): unknown {
     member: cursor.holder,
     handOver: cursor.askedUntilMs !== undefined,
     finished: cursor.isFinished,
-    ...(view.settings.jobs === true ? { openJobs: cursor.jobs?.open.size ?? 0 } : {}),
+    ...(view.settings.jobs === true ? countJobs(view, cursor) : {}),
   }));
   const members = view.members.map(({ id, leases, expiresAtMs }) => {
     return { member: id, leases, expiresInMs: Math.max(0, expiresAtMs - view.nowMs) };

@@ -1,6 +1,6 @@
 /**
- * What an operator looks at: metrics, one stream with all that hangs on it, a key of a stream, the list of subscriptions, and the API keys.
- * PROTOCOL.md §12.3 and §12.9 to §12.12. These routes change nothing, and a look is no use of a stream.
+ * What an operator looks at: metrics, one stream with all that hangs on it, a key of a stream, the list of subscriptions, the API keys,
+ * and who owns what. PROTOCOL.md §12.3, §12.9 to §12.12, and §24.4. These routes change nothing, and a look is no use of a stream.
  */
 
 import { type KeyDefaults, windowMsOf } from "../core/keys.ts";
@@ -11,7 +11,7 @@ import type { Access } from "../access/access.ts";
 import { HEADER, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf, parseKey } from "../../protocol/key.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { METRICS_PATH } from "../../protocol/reserved.ts";
+import { CLUSTER_PATH, METRICS_PATH } from "../../protocol/reserved.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { formatRetention } from "../../protocol/retention.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
@@ -47,6 +47,11 @@ export const OBSERVATION_ROUTES: readonly Route[] = [
     needs: ["admin"],
     summary: "Lists the API keys of the server, without their secrets.",
     handle: listTokens,
+  }),
+  readRoute(CLUSTER_PATH, {
+    needs: ["observe"],
+    summary: "Shows the nodes of a cluster, and who owns each shard.",
+    handle: showNoCluster,
   }),
 ];
 
@@ -205,4 +210,10 @@ function listTokens({ parts, access }: RouteCall): ServerAnswer {
   // A key tells what others may do, so the list is for those who may do everything.
   access.requireWholeServer("admin");
   return json(200, { tokens: parts.gate.shownKeys() });
+}
+
+/** A node of a cluster answers by itself (streams/cluster/gathering.ts). */
+function showNoCluster({ access }: RouteCall): ServerAnswer {
+  access.requireWholeServer("observe");
+  return json(200, { nodes: [], shards: [] });
 }

@@ -128,6 +128,7 @@ describe("jobs over HTTP", () => {
     const [a, b, c] = claimsOf(taken);
     const putBackMs = performance.now();
     await worker.settle({ done: [b], later: [{ ...a, delayMs: 1500 }] });
+    expect(await cursor(server)).toMatchObject({ openJobs: 2, waitingJobs: 1, attemptMax: 1 });
     await server.stop();
 
     server = await start("restart");
@@ -138,6 +139,7 @@ describe("jobs over HTTP", () => {
     const again = await worker.take({ seen: taken.token, waitMs: 10_000 });
     expect(performance.now() - putBackMs).toBeGreaterThan(1490);
     expect(again.jobs).toEqual([{ ...taken.jobs[0], attempt: 2 }]);
+    expect(await cursor(server)).toMatchObject({ openJobs: 1, waitingJobs: 0, attemptMax: 2 });
     expect((await worker.settle({ done: claimsOf(again) })).body["lost"]).toEqual([]);
     expect(await cursor(server)).toMatchObject({ openJobs: 0, lag: 0 });
   });

@@ -121,6 +121,14 @@ export const SCHEMAS: Readonly<Record<string, Json>> = {
       ),
     ),
   }),
+  Cluster: object(
+    {
+      node: TEXT,
+      nodes: list(object({ node: TEXT, state: TEXT, url: TEXT, version: TEXT }, ["node", "state"])),
+      shards: list(object({ shard: COUNT, owner: TEXT, pinned: TEXT }, ["shard"])),
+    },
+    ["nodes", "shards"],
+  ),
   Committed: object(
     {
       status: { const: "committed" },

@@ -207,6 +207,7 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     answers: { 200: json("A page of the list.", "Subscriptions") },
   },
   "GET /_hapax/tokens": { answers: { 200: json("All of them.", "Tokens") } },
+  "GET /_hapax/cluster": { answers: { 200: json("What this node sees.", "Cluster") } },
   "POST /_hapax/transactions": {
     parameters: [...PRODUCER, "Content-Encoding"],
     body: {

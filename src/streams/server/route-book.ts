@@ -5,6 +5,7 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import {
+  CLUSTER_PATH,
   METRICS_PATH,
   OWN_PREFIX,
   SUBSCRIPTIONS_PREFIX,
@@ -38,6 +39,7 @@ const PATHS: Readonly<Record<PartName, readonly string[]>> = {
     "/_hapax/keys",
     "/_hapax/subscriptions",
     "/_hapax/tokens",
+    CLUSTER_PATH,
   ],
   subscriptions: [`${SUBSCRIPTIONS_PREFIX}{rest...}`],
   // The router knows them only where faults are enabled.
