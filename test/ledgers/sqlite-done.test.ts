@@ -273,51 +273,54 @@ describe("what changes while work awaits", () => {
 
 describe("the statements that works prepare", () => {
   const TEXT = "INSERT INTO effects VALUES (?)";
+  type Tx = { prepare(text: string): ReturnType<Connection["prepare"]> };
 
-  test("are kept, and each is lent to one work at a time", async () => {
-    const file = newFile();
-    const own = connect(file);
+  /** A ledger over one connection that says how often `TEXT` was prepared. */
+  const counted = async () => {
+    const own = connect(newFile());
     own.exec("CREATE TABLE effects (text TEXT)");
     let prepared = 0;
     const ledger = sqliteLedger(() => ({
       exec: (text: string) => own.exec(text),
       prepare(text: string) {
-        if (text.includes("effects")) prepared += 1;
+        if (text === TEXT) prepared += 1;
         return own.prepare(text);
       },
     }));
     await ledger.migrate();
-    const work = (
-      use: (tx: { prepare(text: string): ReturnType<Connection["prepare"]> }) => void,
-    ) =>
+    const work = (use: (tx: Tx) => void) =>
       ledger.transaction(async (tx) => {
         use(tx as Connection);
       });
+    const rows = () => own.prepare("SELECT count(*) AS count FROM effects").get();
+    return { work, rows, prepared: () => prepared };
+  };
+
+  test("are kept, and each is lent to one work at a time", async () => {
+    const { work, rows, prepared } = await counted();
     for (let number = 0; number < 3; number += 1)
       await work((tx) => {
         expect(tx.prepare(TEXT).run("a").changes).toBe(1);
       });
-    expect(prepared).toBe(1);
+    expect(prepared()).toBe(1);
     await work((tx) => {
       const [one, two] = [tx.prepare(TEXT), tx.prepare(TEXT)];
       expect([one.run("b").changes, two.run("c").changes]).toEqual([1, 1]);
     });
-    expect(prepared).toBe(2);
-    const rows = own.prepare("SELECT count(*) AS count FROM effects").get();
-    expect(rows).toMatchObject({ count: 5 });
+    expect(prepared()).toBe(2);
+    expect(rows()).toMatchObject({ count: 5 });
   });
 
   test("are not kept once a work has set how they answer", async () => {
-    const file = newFile();
-    const own = connect(file);
-    own.exec("CREATE TABLE effects (text TEXT)");
-    const ledger = sqliteLedger(() => connect(file));
-    const text = "INSERT INTO effects VALUES (?) RETURNING text";
-    await ledger.migrate();
-    for (let number = 0; number < 2; number += 1)
-      await ledger.transaction(async (tx) => {
-        expect(tx.prepare(text).get("a")).toMatchObject({ text: "a" });
-        expect(tx.prepare(text).raw().get("b")).toEqual(["b"]);
+    const { work, rows, prepared } = await counted();
+    for (let number = 1; number < 4; number += 1) {
+      await work((tx) => {
+        const statement = tx.prepare(TEXT);
+        statement.safeIntegers();
+        statement.run("a");
       });
+      expect(prepared()).toBe(number);
+    }
+    expect(rows()).toMatchObject({ count: 3 });
   });
 });

@@ -295,9 +295,10 @@ describe.skipIf(reason !== undefined)("one commit on PostgreSQL", () => {
       "\u0001\n",
     ];
     for (const conforming of ["on", "off"]) {
-      const pool = newPool({ options: `-c standard_conforming_strings=${conforming}` });
-      const ledger = postgresLedger(pool);
       for (const text of [...texts, "x".repeat(400)]) {
+        // The first transactions of a connection send texts, later ones prepared statements.
+        const options = `-c standard_conforming_strings=${conforming}`;
+        const ledger = postgresLedger(newPool({ options, max: 1 }));
         const identity = { scope: text, key: `${conforming} ${text}` };
         const result = { text, long: "y".repeat(text.length > 100 ? 40_000 : 0) };
         const call = () =>
