@@ -20,26 +20,36 @@ const FILE_BYTES_MAX = 64 * 1024;
 /** The permissions of users other than the owner. */
 const OTHERS = 0o077;
 
-/** Returns the token for the server of `--url`. Throws if it cannot be read or sent. */
+/** Where a token comes from: an option that names a file, or a variable. */
+export interface TokenPlaces {
+  readonly option: string;
+  readonly variable: string;
+}
+
+const OF_URL: TokenPlaces = { option: "token-file", variable: "HAPAX_TOKEN" };
+
+/** Returns the token for the server of `--url`, or from other places. Throws if it cannot be read or sent. */
 export async function tokenOf(
   invocation: Invocation,
   context: Context,
+  { option, variable }: TokenPlaces = OF_URL,
 ): Promise<Dynamic | undefined> {
-  const path = invocation.value("token-file");
+  const path = invocation.value(option);
   if (path !== undefined) {
-    const { token, isFile } = await readTokenFile(path);
+    const { token, isFile } = await readTokenFile(option, path);
     // A pipe, as of `<(…)`, can be read once.
-    return isFile ? async () => (await readTokenFile(path)).token : token;
+    return isFile ? async () => (await readTokenFile(option, path)).token : token;
   }
   // An empty variable counts as absent.
-  const token = context.env["HAPAX_TOKEN"] ?? "";
-  return token === "" ? undefined : checked("HAPAX_TOKEN", token);
+  const token = context.env[variable] ?? "";
+  return token === "" ? undefined : checked(variable, token);
 }
 
 async function readTokenFile(
+  option: string,
   path: string,
 ): Promise<{ readonly token: string; readonly isFile: boolean }> {
-  const name = `--token-file ${quote(path)}`;
+  const name = `--${option} ${quote(path)}`;
   try {
     await using file = await open(path);
     const facts = await file.stat();

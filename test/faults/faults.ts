@@ -21,6 +21,7 @@ import { ecosystemFaults } from "./ecosystem.ts";
 import { errorFaults } from "./errors.ts";
 import { consoleFaults } from "./console.ts";
 import { dashboardFaults } from "./dashboard.ts";
+import { copyFaults } from "./copies.ts";
 import { directoryFaults } from "./directories.ts";
 import { doorFaults } from "./doors.ts";
 import { namespaceFaults } from "./namespaces.ts";
@@ -90,6 +91,7 @@ export const faults: readonly Fault[] = [
   ...journalFaults,
   ...consoleFaults,
   ...dashboardFaults,
+  ...copyFaults,
   ...directoryFaults,
   ...doorFaults,
   ...namespaceFaults,
