@@ -15,6 +15,9 @@ export interface Line {
 
 const HEIGHT = 170;
 
+/** Between two labels of time, in seconds. */
+const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
+
 function colourOf(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -42,6 +45,8 @@ function optionsOf(
         size: 28,
         grid: { show: false },
         space: 90,
+        // Whole seconds: the labels have no parts of them.
+        incrs: SECONDS,
         values: (_plot, splits) =>
           splits.map((seconds) => new Date(seconds * 1000).toLocaleTimeString()),
       },
