@@ -377,7 +377,7 @@ describe("facts", () => {
   });
 
   test("every limit that PROTOCOL.md names is one of limits.ts, an option or a quota", () => {
-    const members = ["leaseMs", "delayMs", "jitterMs", "waitMs"]; // Of bodies, and not limits.
+    const members = ["leaseMs", "delayMs", "jitterMs", "waitMs", "attemptMax"]; // Of bodies, and not limits.
     const options = Object.keys(resolveServerOptions());
     const known: readonly string[] = [...Object.keys(LIMITS), ...options, ...QUOTAS, ...members];
     const named = read("PROTOCOL.md").matchAll(/`([a-z]+(?:[A-Z][a-z]+)*(?:Max|Min|Ms|Default))`/g);

@@ -10,8 +10,8 @@ export const copyFaults: readonly Fault[] = [
     name: "a copy appends wherever the tail is",
     guarantee: "G146",
     file: TARGET,
-    find: '...this.#identity(countOf(end), 0),\n      "if-match": `"${this.#tail}"`,',
-    replace: "...this.#identity(countOf(end), 0),",
+    find: '...this.#identity(bytesBefore(end), 0),\n      "if-match": `"${this.#tail}"`,',
+    replace: "...this.#identity(bytesBefore(end), 0),",
     caughtBy: {
       file: FILE,
       test: "G146 two runs at once with other borders between their appends store each byte once",

@@ -1,7 +1,7 @@
 /** Copies one stream: pages from where the target is, the close, and then the comparison of both sides. */
 
 import { CommandFailure, EXIT } from "../failure.ts";
-import { countOf, type SourceStream, type StreamFacts, type StreamReport } from "./page.ts";
+import { bytesBefore, type SourceStream, type StreamFacts, type StreamCopy } from "./page.ts";
 import type { TargetPlace, TargetStream } from "./server-target.ts";
 
 export interface CopyOfStream {
@@ -15,7 +15,7 @@ export interface CopyOfStream {
   show(bytes: number, total: number): Promise<void>;
 }
 
-export async function copyStream(copy: CopyOfStream): Promise<StreamReport> {
+export async function copyStream(copy: CopyOfStream): Promise<StreamCopy> {
   const { source, target } = copy;
   const { path } = source.facts;
   const begin = await target.begin();
@@ -30,7 +30,7 @@ export async function copyStream(copy: CopyOfStream): Promise<StreamReport> {
   if (progress.isSourceClosed && !progress.place.isClosed) await target.close(progress.place.end);
   const { end } = progress.place;
   await target.finish(end);
-  const sha256 = await compare(copy, copy.isAgain ? countOf(begin.end) : 0, countOf(end));
+  const sha256 = await compare(copy, copy.isAgain ? bytesBefore(begin.end) : 0, bytesBefore(end));
   const report = { stream: path, bytes: progress.bytes, end, closed: progress.isSourceClosed };
   return sha256 === undefined ? report : { ...report, sha256 };
 }
@@ -45,15 +45,15 @@ class Progress {
   constructor(copy: CopyOfStream, begin: TargetPlace) {
     this.#copy = copy;
     this.place = begin;
-    this.#begin = countOf(begin.end);
+    this.#begin = bytesBefore(begin.end);
   }
 
   async add(place: TargetPlace): Promise<void> {
-    this.bytes += countOf(place.end) - countOf(this.place.end);
+    this.bytes += bytesBefore(place.end) - bytesBefore(this.place.end);
     this.place = place;
     const { tail } = this.#copy.source.facts;
-    const done = countOf(place.end) - this.#begin;
-    const total = tail === undefined ? done : Math.max(done, countOf(tail) - this.#begin);
+    const done = bytesBefore(place.end) - this.#begin;
+    const total = tail === undefined ? done : Math.max(done, bytesBefore(tail) - this.#begin);
     await this.#copy.show(done, total);
   }
 }
@@ -73,7 +73,7 @@ async function copyPages(
   try {
     for await (const page of source.pages(place.end)) {
       progress.isSourceClosed = page.isClosed;
-      if (countOf(page.end) <= countOf(progress.place.end)) continue;
+      if (bytesBefore(page.end) <= bytesBefore(progress.place.end)) continue;
       if (progress.place.isClosed) throw closedTooEarly(source.facts.path);
       const next = await target.write(page);
       if (next.end !== page.end) return { place: next, isOvertaken: true };
@@ -117,7 +117,7 @@ async function compare(
 
 /** What lies between the end of the target and the beginning of the source is nowhere. */
 function requireNoGap({ path, from }: StreamFacts, end: string): void {
-  if (countOf(end) >= countOf(from)) return;
+  if (bytesBefore(end) >= bytesBefore(from)) return;
   throw new CommandFailure(
     EXIT.refused,
     `${path} begins at ${from}, and the target ends at ${end}`,

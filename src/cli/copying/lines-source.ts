@@ -6,7 +6,14 @@ import { joinBytes } from "../../base/bytes.ts";
 import { quote } from "../arguments.ts";
 import { CommandFailure, EXIT, systemCode, usageFailure } from "../failure.ts";
 import { notOurs, readLines, storedOfLine } from "./lines.ts";
-import { bodyOf, countOf, isJson, type Page, type SourceStream, type StreamFacts } from "./page.ts";
+import {
+  bodyFromStored,
+  bytesBefore,
+  isJsonType,
+  type CopyPage,
+  type SourceStream,
+  type StreamFacts,
+} from "./page.ts";
 
 /** Opens a file, and refuses one that is cut or was changed. */
 export async function openLines(
@@ -80,7 +87,7 @@ class Section implements SourceStream {
     this.facts = { ...section.facts, tail: section.end };
   }
 
-  async *pages(): AsyncGenerator<Page> {
+  async *pages(): AsyncGenerator<CopyPage> {
     const type = this.facts.headers["content-type"];
     const { at, end, closed } = this.#section;
     let pieces: Uint8Array[] = [];
@@ -89,7 +96,11 @@ class Section implements SourceStream {
       if (line.kind !== "data") continue;
       pieces.push(storedOfLine(line.bytes, type));
       if (line.offset === undefined) continue;
-      yield { body: bodyOf(joinBytes(pieces), isJson(type)), end: line.offset, isClosed: false };
+      yield {
+        body: bodyFromStored(joinBytes(pieces), isJsonType(type)),
+        end: line.offset,
+        isClosed: false,
+      };
       pieces = [];
     }
     yield { body: new Uint8Array(0), end, isClosed: closed };
@@ -97,12 +108,12 @@ class Section implements SourceStream {
 
   digest(from: number, to: number): Promise<string | undefined> {
     const { facts, end, sha256 } = this.#section;
-    const isWhole = from === countOf(facts.from) && to === countOf(end);
+    const isWhole = from === bytesBefore(facts.from) && to === bytesBefore(end);
     return Promise.resolve(isWhole ? sha256 : undefined);
   }
 
   earliest(): Promise<number> {
-    return Promise.resolve(countOf(this.facts.from));
+    return Promise.resolve(bytesBefore(this.facts.from));
   }
 }
 

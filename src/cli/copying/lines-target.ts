@@ -11,7 +11,7 @@ import { quote } from "../arguments.ts";
 import type { Context } from "../context.ts";
 import { CommandFailure, EXIT, systemCode, usageFailure } from "../failure.ts";
 import { dataLines, endLine, headerLine, notOurs, readLines, storedOfLine } from "./lines.ts";
-import { countOf, isJson, type Page, storedOf, type StreamFacts } from "./page.ts";
+import { bytesBefore, isJsonType, type CopyPage, storedOf, type StreamFacts } from "./page.ts";
 import type { TargetPlace, TargetStream } from "./server-target.ts";
 
 /** What a file has of a stream. */
@@ -163,11 +163,11 @@ export class LinesTarget implements TargetStream {
     return Promise.resolve({ end: this.#begin, isClosed: known?.isClosed ?? false });
   }
 
-  async write({ body, end }: Page): Promise<TargetPlace> {
+  async write({ body, end }: CopyPage): Promise<TargetPlace> {
     await this.#open();
     const type = this.#facts.headers["content-type"];
     await this.#file.append(dataLines(body, type, end));
-    this.#hash.update(storedOf(body, isJson(type)));
+    this.#hash.update(storedOf(body, isJsonType(type)));
     return { end, isClosed: false };
   }
 
@@ -188,11 +188,14 @@ export class LinesTarget implements TargetStream {
   }
 
   range(end: number): Promise<{ readonly from: number; readonly to: number }> {
-    return Promise.resolve({ from: this.#at === undefined ? end : countOf(this.#begin), to: end });
+    return Promise.resolve({
+      from: this.#at === undefined ? end : bytesBefore(this.#begin),
+      to: end,
+    });
   }
 
   async digest(from: number): Promise<string | undefined> {
-    if (this.#at === undefined || from !== countOf(this.#begin)) return undefined;
+    if (this.#at === undefined || from !== bytesBefore(this.#begin)) return undefined;
     return await this.#file.digest(this.#at, this.#facts.headers["content-type"]);
   }
 }

@@ -18,14 +18,14 @@ import { decodeBase64, encodeBase64 } from "../../base/base64.ts";
 import { decodeText, joinBytes, utf8Of } from "../../base/bytes.ts";
 import { splitStoredJson } from "../../protocol/json.ts";
 import { CommandFailure, EXIT } from "../failure.ts";
-import { isJson, storedOf, type StreamFacts } from "./page.ts";
+import { isJsonType, storedOf, type StreamFacts } from "./page.ts";
 
 const NEWLINE = 0x0a;
 const READ_BYTES = 256 * 1024;
 /** Of text as base64, so that a line stays far below what other programs can read. */
 const PIECE_BYTES = 768 * 1024;
 
-export type Line =
+export type CopyLine =
   | { readonly kind: "begin"; readonly facts: StreamFacts }
   | { readonly kind: "data"; readonly bytes: Uint8Array; readonly offset: string | undefined }
   | {
@@ -37,7 +37,7 @@ export type Line =
 
 /** A line, and the place in the file after it. */
 export interface PlacedLine {
-  readonly line: Line;
+  readonly line: CopyLine;
   readonly number: number;
   /** The byte of the file at which the line begins, and the one after it. */
   readonly at: number;
@@ -76,7 +76,7 @@ export async function* readLines(
 /** Where the value begins in a line of data. The writer has no other spelling, and users may edit values only. */
 const VALUE = /^\{(?:"offset":"(\d{16}_\d{16})",)?"(value|base64)":/;
 
-function parseLine(bytes: Uint8Array, number: number, path: string): Line {
+function parseLine(bytes: Uint8Array, number: number, path: string): CopyLine {
   const head = VALUE.exec(decodeText(bytes.subarray(0, 64)));
   try {
     if (head !== null) {
@@ -139,7 +139,7 @@ export function endLine(end: string, closed: boolean, sha256: string): string {
 
 /** The lines of a page. */
 export function dataLines(body: Uint8Array, contentType: string | undefined, end: string): string {
-  const values = isJson(contentType)
+  const values = isJsonType(contentType)
     ? splitStoredJson(storedOf(body, true)).map(recordMember)
     : piecesOf(body).map(base64Member);
   return values
@@ -166,5 +166,5 @@ function piecesOf(body: Uint8Array): Uint8Array[] {
 
 /** The bytes that a line stands for, as they are stored. */
 export function storedOfLine(bytes: Uint8Array, contentType: string | undefined): Uint8Array {
-  return isJson(contentType) ? joinBytes([bytes, utf8Of(",")]) : bytes;
+  return isJsonType(contentType) ? joinBytes([bytes, utf8Of(",")]) : bytes;
 }

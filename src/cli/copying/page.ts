@@ -22,7 +22,7 @@ export interface StreamFacts {
 }
 
 /** Whole appends of the source. */
-export interface Page {
+export interface CopyPage {
   /** As an append takes it: bytes, or an array of records. */
   readonly body: Uint8Array;
   /** The offset of the source after it. */
@@ -34,7 +34,7 @@ export interface Page {
 export interface SourceStream {
   readonly facts: StreamFacts;
   /** The data behind an offset. */
-  pages(after: string): AsyncIterable<Page>;
+  pages(after: string): AsyncIterable<CopyPage>;
   /** The digest of the stored bytes between two offsets; undefined if they cannot be read a second time. */
   digest(from: number, to: number): Promise<string | undefined>;
   /** Where the data begins that can be read a second time. */
@@ -42,7 +42,7 @@ export interface SourceStream {
 }
 
 /** The result of the copy of one stream. */
-export interface StreamReport {
+export interface StreamCopy {
   readonly stream: string;
   /** Stored bytes of the source that this run has copied. */
   readonly bytes: number;
@@ -54,7 +54,7 @@ export interface StreamReport {
 }
 
 /** An offset as a count. Copies number appends by the bytes of the source, so other grammars are refused. */
-export function countOf(offset: string): number {
+export function bytesBefore(offset: string): number {
   const digits = /^\d{16}_(\d{16})$/.exec(offset)?.[1];
   if (digits === undefined) {
     throw new CommandFailure(EXIT.refused, `the source has offsets such as ${offset}`, [
@@ -68,7 +68,7 @@ export function offsetOf(count: number): string {
   return `0000000000000000_${String(count).padStart(16, "0")}`;
 }
 
-export function isJson(contentType: string | undefined): boolean {
+export function isJsonType(contentType: string | undefined): boolean {
   return sseKind(contentType ?? "") === "json";
 }
 
@@ -84,7 +84,7 @@ export function storedOf(body: Uint8Array, isArray: boolean): Uint8Array {
 const COMMA = 0x2c;
 
 /** The page with these stored bytes. */
-export function bodyOf(stored: Uint8Array, isArray: boolean): Uint8Array {
+export function bodyFromStored(stored: Uint8Array, isArray: boolean): Uint8Array {
   if (!isArray) return stored;
   const body = joinBytes([Uint8Array.of(0x5b), stored]);
   body[body.length - 1] = 0x5d;

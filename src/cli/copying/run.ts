@@ -8,23 +8,23 @@ import { CommandFailure, EXIT, usageFailure } from "../failure.ts";
 import { refusal } from "../http.ts";
 import { readPages } from "../listing.ts";
 import { encodePath, type Target } from "../target.ts";
-import { countOf as wordsOf, createPaint, printable } from "../terminal.ts";
+import { countOf, createPaint, printable } from "../terminal.ts";
 import { tokenOf } from "../token.ts";
 import { parseCountOption } from "../arguments.ts";
 import { copyStream } from "./copy-stream.ts";
 import { openLines } from "./lines-source.ts";
 import { LinesFile, LinesTarget } from "./lines-target.ts";
-import { countOf, type SourceStream, type StreamFacts, type StreamReport } from "./page.ts";
-import { type CopyCall, headOf, openSource } from "./server-source.ts";
+import { bytesBefore, type SourceStream, type StreamFacts, type StreamCopy } from "./page.ts";
+import { type CopyCall, askHead, openSource } from "./server-source.ts";
 import { ServerTarget, type TargetStream } from "./server-target.ts";
 
-export type Place =
+export type CopyPlace =
   | { readonly kind: "lines"; readonly path: string }
   /** A server, or one stream of it. */
   | { readonly kind: "http"; readonly url: URL; readonly isServer: boolean };
 
 /** Undefined for the place of a whole store: a directory, or a database. */
-export function placeOf(text: string): Place | undefined {
+export function placeOf(text: string): CopyPlace | undefined {
   if (text === "-" || text.endsWith(".jsonl")) return { kind: "lines", path: text };
   if (!/^https?:\/\//i.test(text)) return undefined;
   if (!URL.canParse(text)) throw usageFailure(`${quote(text)} is not a URL`);
@@ -38,16 +38,16 @@ export function placeOf(text: string): Place | undefined {
 interface Copying {
   readonly call: CopyCall;
   readonly invocation: Invocation;
-  readonly from: Place;
-  readonly to: Place;
+  readonly from: CopyPlace;
+  readonly to: CopyPlace;
   readonly targetOf: (facts: StreamFacts) => TargetStream;
 }
 
 export async function runStreamsCopy(
   invocation: Invocation,
   context: Context,
-  from: Place,
-  to: Place,
+  from: CopyPlace,
+  to: CopyPlace,
 ): Promise<number> {
   checkPlaces(invocation, from, to);
   const range = { min: 0, max: 86_400, fallback: 60 };
@@ -84,7 +84,7 @@ export async function runStreamsCopy(
   }
 }
 
-function checkPlaces(invocation: Invocation, from: Place, to: Place): void {
+function checkPlaces(invocation: Invocation, from: CopyPlace, to: CopyPlace): void {
   if (from.kind === "lines" && to.kind === "lines") {
     throw usageFailure("a copy needs a server on one side");
   }
@@ -111,7 +111,7 @@ const tokenFor = (invocation: Invocation, context: Context, side: "from" | "to")
   });
 
 /** The stream of a place; a place that is a server has it at the path of the source. */
-function httpTarget(place: Place, token: Token, path: string): Target {
+function httpTarget(place: CopyPlace, token: Token, path: string): Target {
   if (place.kind !== "http") throw new TypeError("not a server");
   const { url, isServer } = place;
   const href = isServer ? new URL(encodePath(path), url.origin).href : url.href;
@@ -143,7 +143,7 @@ async function copyAll(copying: Copying, token: Token): Promise<void> {
   } else {
     const target = httpTarget(from, token, "");
     const source = await openSource(copying.call, target, target.label);
-    if (source === undefined) throw refusal(target, await headOf(copying.call, target));
+    if (source === undefined) throw refusal(target, await askHead(copying.call, target));
     await reports.copy(source);
   }
   await reports.finish();
@@ -242,7 +242,7 @@ class Reports {
     }
   }
 
-  async #tell(report: StreamReport): Promise<void> {
+  async #tell(report: StreamCopy): Promise<void> {
     const isNew = !this.#streams.has(report.stream);
     this.#streams.add(report.stream);
     this.#bytes += report.bytes;
@@ -250,7 +250,7 @@ class Reports {
     await this.#out.write(`${this.#line(report)}\n`);
   }
 
-  #line(report: StreamReport): string {
+  #line(report: StreamCopy): string {
     const { context } = this.#copying.call;
     if (this.#copying.invocation.has("json")) return JSON.stringify(report);
     const { stream, bytes, end, closed, sha256 } = report;
@@ -258,13 +258,13 @@ class Reports {
     const state = closed ? ", closed" : "";
     const proof = sha256 === undefined ? "" : `, equal on both sides: SHA-256 ${sha256}`;
     const size = bytes === 0 ? "nothing new" : formatBytes(bytes);
-    return `${paint("green", "copied")} ${printable(stream)}: ${size}, up to ${String(countOf(end))}${state}${proof}`;
+    return `${paint("green", "copied")} ${printable(stream)}: ${size}, up to ${String(bytesBefore(end))}${state}${proof}`;
   }
 
   async finish(): Promise<void> {
     if (this.#copying.invocation.has("json") || this.#streams.size === 1) return;
     await this.#out.write(
-      `${wordsOf(this.#streams.size, "stream")}, ${formatBytes(this.#bytes)} in this run\n`,
+      `${countOf(this.#streams.size, "stream")}, ${formatBytes(this.#bytes)} in this run\n`,
     );
   }
 }

@@ -23,10 +23,10 @@ import { type CliAnswer, PAUSES, refusal, sendWithRetries } from "../http.ts";
 import type { Target } from "../target.ts";
 import {
   asCopyFailure,
-  countOf,
-  isJson,
+  bytesBefore,
+  isJsonType,
   offsetOf,
-  type Page,
+  type CopyPage,
   RangeDigest,
   type SourceStream,
   storedOf,
@@ -61,7 +61,7 @@ export async function openSource(
   target: Target,
   path: string,
 ): Promise<SourceStream | undefined> {
-  const answer = await headOf(call, target);
+  const answer = await askHead(call, target);
   if (answer.status === 404 || answer.status === 410) return undefined;
   const life = answer.header(STREAM_LIFE);
   const tail = answer.header(STREAM_NEXT_OFFSET);
@@ -77,7 +77,7 @@ export async function openSource(
 }
 
 /** `HEAD`, with 200, 404 or 410 as its answer. */
-export async function headOf(
+export async function askHead(
   { context, retrySeconds, signal }: CopyCall,
   target: Target,
   headers: Readonly<Record<string, string>> = {},
@@ -115,7 +115,7 @@ export async function digestOf(
     .pages();
   const digest = new RangeDigest(from, from, to);
   for await (const { bytes } of pages) {
-    digest.add(storedOf(bytes, isJson(contentType)));
+    digest.add(storedOf(bytes, isJsonType(contentType)));
     if (digest.isWhole) break;
   }
   return digest.isWhole ? digest.hex() : undefined;
@@ -132,10 +132,10 @@ class ServerSource implements SourceStream {
     this.#target = target;
   }
 
-  async *pages(after: string): AsyncGenerator<Page> {
+  async *pages(after: string): AsyncGenerator<CopyPage> {
     try {
       for await (const { bytes, nextOffset, closed } of this.#batches(after)) {
-        countOf(nextOffset);
+        bytesBefore(nextOffset);
         yield { body: bytes, end: nextOffset, isClosed: closed };
       }
     } catch (error) {
@@ -162,8 +162,8 @@ class ServerSource implements SourceStream {
   }
 
   async earliest(): Promise<number> {
-    const answer = await headOf(this.#call, this.#target);
-    return countOf(answer.header(STREAM_EARLIEST_OFFSET) ?? offsetOf(0));
+    const answer = await askHead(this.#call, this.#target);
+    return bytesBefore(answer.header(STREAM_EARLIEST_OFFSET) ?? offsetOf(0));
   }
 }
 

@@ -22,13 +22,13 @@ import { type CliAnswer, refusal, sendWithRetries } from "../http.ts";
 import type { Target } from "../target.ts";
 import {
   asCopyFailure,
-  countOf,
+  bytesBefore,
   offsetOf,
-  type Page,
+  type CopyPage,
   producerIdOf,
   type StreamFacts,
 } from "./page.ts";
-import { type CopyCall, digestOf, headOf, isClosed } from "./server-source.ts";
+import { type CopyCall, digestOf, askHead, isClosed } from "./server-source.ts";
 
 /** Where a copy is. */
 export interface TargetPlace {
@@ -43,7 +43,7 @@ export interface TargetStream {
   /** Creates the stream or finds it, and says how far the copy is. */
   begin(): Promise<TargetPlace>;
   /** Stores a page. Says where the copy is then: another run may be further. */
-  write(page: Page): Promise<TargetPlace>;
+  write(page: CopyPage): Promise<TargetPlace>;
   close(end: string): Promise<void>;
   /** Called once, when all is written. */
   finish(end: string): Promise<void>;
@@ -71,7 +71,7 @@ export class ServerTarget implements TargetStream {
   }
 
   async begin(): Promise<TargetPlace> {
-    const answer = await headOf(this.#call, this.#target, { [PRODUCER_ID]: this.#producerId });
+    const answer = await askHead(this.#call, this.#target, { [PRODUCER_ID]: this.#producerId });
     if (answer.status === 410) throw refusal(this.#target, answer);
     const tail = answer.header(STREAM_NEXT_OFFSET) ?? offsetOf(0);
     const epoch = answer.header(PRODUCER_EPOCH);
@@ -81,7 +81,7 @@ export class ServerTarget implements TargetStream {
       this.#closeSeq = Number(answer.header(PRODUCER_SEQ)) + 1;
       return { end: offsetOf(Number(epoch)), isClosed: isClosed(answer) };
     }
-    if (answer.status === 200 && countOf(tail) > 0) throw this.#isForeign("is there already");
+    if (answer.status === 200 && bytesBefore(tail) > 0) throw this.#isForeign("is there already");
     if (answer.status === 200 && isClosed(answer)) throw this.#isForeign("is closed already");
     await this.#create();
     this.#tail = offsetOf(0);
@@ -96,14 +96,14 @@ export class ServerTarget implements TargetStream {
     const answer = await this.#send("PUT", headers);
     if (answer.status === 409) throw this.#isForeign("is there already, with other options");
     if (answer.status !== 200 && answer.status !== 201) throw refusal(this.#target, answer);
-    if (countOf(answer.header(STREAM_NEXT_OFFSET) ?? "") > 0) {
+    if (bytesBefore(answer.header(STREAM_NEXT_OFFSET) ?? "") > 0) {
       throw this.#isForeign("is there already");
     }
   }
 
-  async write({ body, end }: Page): Promise<TargetPlace> {
+  async write({ body, end }: CopyPage): Promise<TargetPlace> {
     const headers = {
-      ...this.#identity(countOf(end), 0),
+      ...this.#identity(bytesBefore(end), 0),
       "if-match": `"${this.#tail}"`,
       "content-type": this.#facts.headers["content-type"] ?? "application/octet-stream",
     };
@@ -116,7 +116,7 @@ export class ServerTarget implements TargetStream {
 
   async close(end: string): Promise<void> {
     const headers = {
-      ...this.#identity(countOf(end), this.#closeSeq),
+      ...this.#identity(bytesBefore(end), this.#closeSeq),
       "if-match": `"${this.#tail}"`,
       [STREAM_CLOSED]: "true",
     };
@@ -164,13 +164,13 @@ export class ServerTarget implements TargetStream {
   }
 
   async range(end: number): Promise<{ readonly from: number; readonly to: number }> {
-    const answer = await headOf(this.#call, this.#target);
-    const earliest = countOf(answer.header(STREAM_EARLIEST_OFFSET) ?? offsetOf(0));
-    return { from: end - countOf(this.#tail) + earliest, to: end };
+    const answer = await askHead(this.#call, this.#target);
+    const earliest = bytesBefore(answer.header(STREAM_EARLIEST_OFFSET) ?? offsetOf(0));
+    return { from: end - bytesBefore(this.#tail) + earliest, to: end };
   }
 
   async digest(from: number, to: number): Promise<string | undefined> {
-    const tail = countOf(this.#tail);
+    const tail = bytesBefore(this.#tail);
     const type = this.#facts.headers["content-type"];
     try {
       return await digestOf(this.#call, this.#target, type, tail - (to - from), tail);
