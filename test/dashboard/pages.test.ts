@@ -143,6 +143,30 @@ test("a group of jobs shows what is at work, what waits and how often it was tri
   await leave(seen);
 });
 
+test("more groups than a page shows are reached by the next page, and the way back", async () => {
+  const path = "/v1/stream/many-groups";
+  await send("PUT", `${server.url}${path}`, JSON_TYPE);
+  // The names of the other tests come after these.
+  const names = Array.from({ length: 101 }, (_, n) => `a-${String(n).padStart(3, "0")}`);
+  await Promise.all(
+    names.map((name) =>
+      send("PUT", `${server.url}/_hapax/groups/${name}`, JSON_TYPE, { streams: [path] }),
+    ),
+  );
+  const seen = await look();
+  const { page } = seen;
+  const row = (name: string) => page.locator(`[data-row="${name}"]`);
+  await seen.open("#/groups");
+  await row("a-099").waitFor();
+  expect(await row("a-100").count()).toBe(0);
+  await page.getByRole("button", { name: "Next page" }).click();
+  await row("a-100").waitFor();
+  expect(await row("a-099").count()).toBe(0);
+  await page.getByRole("button", { name: "Page before" }).click();
+  await row("a-099").waitFor();
+  await leave(seen);
+});
+
 test("every page is accessible in the dark and in the light, and does not scroll sideways on a narrow screen", async () => {
   const pages = ["overview", "streams", "groups", "subscriptions", "look-up", "dead-letters"];
   const places = [

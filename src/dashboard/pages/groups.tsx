@@ -4,6 +4,7 @@ import { IDEMPOTENCY_KEY, STREAM_UP_TO_DATE } from "../../protocol/header-names.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { recordsIn } from "../json-text.ts";
 import { useLoaded } from "../loading.ts";
+import { Pager, usePaging } from "../paging.tsx";
 import { Act, Card, Choice, Facts, Field, Pill, Problem, Table } from "../parts.tsx";
 import { linkTo } from "../place.ts";
 import { call, getJson, newKey } from "../server.ts";
@@ -58,10 +59,15 @@ export function GroupsPage({ name }: { name: string | undefined }) {
 }
 
 function AllGroups() {
+  const paging = usePaging();
   const { value, error } = useLoaded(
     (signal) =>
-      getJson<{ groups: readonly ListedGroup[] }>("/_hapax/groups", { limit: "500" }, { signal }),
-    [],
+      getJson<{ groups: readonly ListedGroup[]; next?: string }>(
+        "/_hapax/groups",
+        { after: paging.from, limit: "100" },
+        { signal },
+      ),
+    [paging.from],
     EVERY_MS,
   );
   return (
@@ -83,6 +89,7 @@ function AllGroups() {
           }))}
         />
       )}
+      <Pager paging={paging} next={value?.next} />
     </Card>
   );
 }
@@ -98,10 +105,11 @@ function Lag({ bytes, records }: { bytes: number; records?: string | undefined }
 }
 
 function OneGroup({ name }: { name: string }) {
-  const [after, setAfter] = useState("");
+  const paging = usePaging();
   const { value, error, reload } = useLoaded(
-    (signal) => getJson<Group>(["_hapax", "groups", name], { after, limit: "200" }, { signal }),
-    [name, after],
+    (signal) =>
+      getJson<Group>(["_hapax", "groups", name], { after: paging.from, limit: "200" }, { signal }),
+    [name, paging.from],
     EVERY_MS,
   );
   return (
@@ -119,11 +127,7 @@ function OneGroup({ name }: { name: string }) {
           ) : (
             <Cursors group={value} onChange={reload} />
           )}
-          {value.next === undefined ? null : (
-            <button type="button" onClick={() => setAfter(value.next ?? "")}>
-              Next page
-            </button>
-          )}
+          <Pager paging={paging} next={value.next} />
         </>
       )}
     </>

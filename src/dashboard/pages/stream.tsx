@@ -1,8 +1,9 @@
 /** One stream: its records, its writers, its window of keys, and what hangs on it. */
 
 import { IDEMPOTENCY_KEY, STREAM_CLOSED } from "../../protocol/header-names.ts";
-import { useRef, useState } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { useLoaded } from "../loading.ts";
+import { Pager, usePaging } from "../paging.tsx";
 import { Act, Card, Empty, Facts, Pill, Problem, Table } from "../parts.tsx";
 import { go, linkTo } from "../place.ts";
 import { call, getJson, newKey } from "../server.ts";
@@ -150,15 +151,15 @@ interface Producer {
 }
 
 function Producers({ stream }: { stream: string }) {
-  const [after, setAfter] = useState("");
+  const paging = usePaging();
   const { value, error, reload } = useLoaded(
     (signal) =>
       getJson<{ producers: readonly Producer[]; next?: string }>(
         "/_hapax/producers",
-        { stream, after, limit: "50" },
+        { stream, after: paging.from, limit: "50" },
         { signal },
       ),
-    [stream, after],
+    [stream, paging.from],
     EVERY_MS,
   );
   return (
@@ -181,11 +182,7 @@ function Producers({ stream }: { stream: string }) {
           }))}
         />
       )}
-      {value?.next === undefined ? null : (
-        <button type="button" onClick={() => setAfter(value.next ?? "")}>
-          Next page
-        </button>
-      )}
+      <Pager paging={paging} next={value?.next} />
     </Card>
   );
 }

@@ -3,6 +3,7 @@
 import { STREAM_FORKED_FROM, STREAM_KEY_WINDOW, STREAM_TTL } from "../../protocol/header-names.ts";
 import { useState } from "preact/hooks";
 import { useLoaded } from "../loading.ts";
+import { Pager, usePaging } from "../paging.tsx";
 import { Act, Card, Choice, Empty, Field, Pill, Problem, Table } from "../parts.tsx";
 import { go, linkTo } from "../place.ts";
 import { call, getJson } from "../server.ts";
@@ -27,13 +28,12 @@ const EVERY_MS = 3000;
 
 export function StreamsPage() {
   const [text, setText] = useState("");
-  /** Where each page that was opened begins: the last one is shown. */
-  const [after, setAfter] = useState<readonly string[]>([""]);
+  const paging = usePaging();
   const prefix = text === "" || text.startsWith("/") ? text : `${ROOT}${text}`;
-  const from = after.at(-1) ?? "";
   const { value, error, reload } = useLoaded(
-    (signal) => getJson<Page>("/_hapax/streams", { prefix, after: from, limit: LIMIT }, { signal }),
-    [prefix, from],
+    (signal) =>
+      getJson<Page>("/_hapax/streams", { prefix, after: paging.from, limit: LIMIT }, { signal }),
+    [prefix, paging.from],
     EVERY_MS,
   );
   return (
@@ -47,24 +47,13 @@ export function StreamsPage() {
           value={text}
           onInput={(event) => {
             setText(event.currentTarget.value);
-            setAfter([""]);
+            paging.restart();
           }}
         />
       </div>
       {error === undefined ? null : <Problem error={error} />}
       {value === undefined ? null : <Found streams={value.streams} prefix={prefix} />}
-      <div class="buttons">
-        {after.length > 1 ? (
-          <button type="button" onClick={() => setAfter(after.slice(0, -1))}>
-            Page before
-          </button>
-        ) : null}
-        {value?.next === undefined ? null : (
-          <button type="button" onClick={() => setAfter([...after, value.next ?? ""])}>
-            Next page
-          </button>
-        )}
-      </div>
+      <Pager paging={paging} next={value?.next} />
     </Card>
   );
 }
@@ -81,7 +70,7 @@ function Found({ streams, prefix }: { streams: readonly Listed[]; prefix: string
   return (
     <Table
       label="Streams"
-      head={["Path", "Type", "Size", "State", "Created"]}
+      head={["Path", "Type", "Written", "State", "Created"]}
       empty={`No stream begins with ${prefix}`}
       rows={streams.map(({ path, contentType, nextOffset, closed, createdAt }) => ({
         key: path,

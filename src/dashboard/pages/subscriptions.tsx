@@ -1,7 +1,7 @@
 /** Subscriptions: who is woken, by which streams, and whether that works. */
 
-import { useState } from "preact/hooks";
 import { useLoaded } from "../loading.ts";
+import { Pager, usePaging } from "../paging.tsx";
 import { Act, Card, Pill, Problem, Table } from "../parts.tsx";
 import { call, getJson } from "../server.ts";
 import { countOf } from "../words.ts";
@@ -22,15 +22,15 @@ const EVERY_MS = 3000;
 const PHASES = { idle: "nothing to do", waking: "waiting to be taken", held: "at work" } as const;
 
 export function SubscriptionsPage() {
-  const [after, setAfter] = useState("");
+  const paging = usePaging();
   const { value, error, reload } = useLoaded(
     (signal) =>
       getJson<{ subscriptions: readonly Subscribed[]; next?: string }>(
         "/_hapax/subscriptions",
-        { after, limit: "100" },
+        { after: paging.from, limit: "100" },
         { signal },
       ),
-    [after],
+    [paging.from],
     EVERY_MS,
   );
   return (
@@ -39,11 +39,7 @@ export function SubscriptionsPage() {
       {value === undefined ? null : (
         <SubscriptionTable subscriptions={value.subscriptions} onChange={reload} />
       )}
-      {value?.next === undefined ? null : (
-        <button type="button" onClick={() => setAfter(value.next ?? "")}>
-          Next page
-        </button>
-      )}
+      <Pager paging={paging} next={value?.next} />
     </Card>
   );
 }
