@@ -153,6 +153,7 @@ function statementEnd(text, start) {
   return text.length;
 }
 
+/** Without the stars, and without the word that marks a port: it is for those who read the sources. */
 function textOfComment(comment) {
   return comment
     .replace(/^\/\*\*?[ ]?/, "")
@@ -160,5 +161,6 @@ function textOfComment(comment) {
     .split("\n")
     .map((line) => line.replace(/^\s*\*[ ]?/, ""))
     .join("\n")
-    .trim();
+    .trim()
+    .replace(/^PORT\.\s+/, "");
 }

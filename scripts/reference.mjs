@@ -184,6 +184,8 @@ const joined = (text) =>
     .split("\n")
     .map((line) => line.trim())
     .join(" ");
+/** The lines of a table or of a list mean something, those of a sentence do not. */
+const laidOut = (text) => (/^(?:\||- )/.test(text) ? text : joined(text));
 const firstParagraph = (text) => joined(text.split("\n\n")[0]);
 
 function firstSentence(comment) {
@@ -201,7 +203,7 @@ function paragraphsOf(comment) {
 
 function markdownOf(comment, module, names) {
   return paragraphsOf(comment).map((text) =>
-    text.startsWith("```") ? imported(text, module, names) : joined(text),
+    text.startsWith("```") ? imported(text, module, names) : laidOut(text),
   );
 }
 

@@ -98,8 +98,20 @@ export interface Held<T extends { a: string } = { a: string }> extends Other<T> 
     two(list: readonly T[]): Promise<void>;
 }
 declare const hidden: number;
-/** Either. */
+/** PORT. Either. */
 export type Either = "a" | "b";
+/**
+ * What may
+ * happen:
+ *
+ * | act | meaning |
+ * | --- | ------- |
+ * | one | first   |
+ *
+ * - a list;
+ * - of two.
+ */
+export type Act = "one";
 `,
   );
   writeFileSync(
@@ -121,6 +133,7 @@ export declare const own: string;
     '- `readonly one?: "}" | (() => void)`: The first; it is "}".\n',
     "- `two(list: readonly T[]): Promise<void>`\n",
     '```text (a signature, not a program)\ntype Either = "a" | "b";\n```\n\nEither.\n',
+    "What may happen:\n\n| act | meaning |\n| --- | ------- |\n| one | first   |\n\n- a list;\n- of two.\n",
     "## aid\n",
   ];
   for (const line of lines) expect(page).toContain(line);
