@@ -1,10 +1,10 @@
 /**
- * Adding events to the outbox, in the transaction of the business data.
+ * Adds events to the outbox, in the transaction of the business data.
  *
- *   - an event is published if and only if the transaction that it was added to is committed;
- *   - a payload is what it was when it was given, and says by its content type what it is; what cannot be kept as it is
- *     is refused, and the refusal says where in the event it was;
- *   - the trace of who added it goes with it.
+ *   - an event is published if and only if the transaction that added it is committed;
+ *   - the outbox keeps a payload as it was at the call, and its content type says what it is. It refuses a value that
+ *     it cannot keep unchanged, and the error names the place of that value in the event;
+ *   - an event carries the headers of the trace in which it was added.
  */
 
 import { exactJson, hasHalfPair } from "../../base/exact-json.ts";
@@ -15,30 +15,33 @@ import type { NewOutboxEvent } from "./log.ts";
 
 /** An event to publish. */
 export interface OutboxMessage {
-  /** What it is about; publishers may send by it. */
+  /** Says what the event is about. A publisher may choose its target by the topic. */
   readonly topic: string;
-  /** Events of one key are published in the order in which they were added. Without one it has no order. */
+  /** Events with the same key are published in the order in which they were added. Events without a key have no order. */
   readonly key?: string;
   /**
-   * Bytes and strings stay as they are; anything else is kept as JSON. A value that JSON would drop or change (a `Map`, `NaN`,
-   * half of a surrogate pair) is refused.
+   * Bytes and strings are kept unchanged; every other value is kept as JSON. `add` refuses a value that JSON would drop
+   * or change: a `Map`, `NaN`, half of a surrogate pair.
    */
   readonly payload: unknown;
-  /** `content-type` is added unless it is given. */
+  /** Headers of the event. The outbox adds `content-type` if you do not set it. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
 /** Options of `createOutbox`. All are optional. */
 export interface OutboxOptions {
-  /** Headers of the current trace, as `traceparent` and `tracestate`: asked for with every event. */
+  /**
+   * Returns the headers of the current trace, such as `traceparent` and `tracestate`. Called for every event. Default:
+   * events carry no trace.
+   */
   readonly trace?: () => Readonly<Record<string, string>>;
 }
 
-/** Adds events to transactions. Made by `createOutbox`. */
+/** Adds events to your transactions. `createOutbox` creates it. */
 export interface Outbox<Tx> {
-  /** Adds an event to the caller's transaction, and answers its id. Throws `invalid_request`. */
+  /** Adds an event to your transaction. Returns the id of the event. Throws `invalid_request`. */
   add(tx: Tx, message: OutboxMessage): Promise<string>;
-  /** Adds several, in their order. */
+  /** Adds several events in their order. Returns their ids. */
   addAll(tx: Tx, messages: readonly OutboxMessage[]): Promise<readonly string[]>;
 }
 
@@ -51,8 +54,8 @@ const NAME_BYTES_MAX = 512;
 const encoder = new TextEncoder();
 
 /**
- * Creates the outbox of a ledger. A relay publishes an event if the transaction that added it is committed, and never
- * otherwise. Throws `unsupported` if the ledger has no outbox.
+ * Creates the outbox of a ledger. A relay publishes an event if and only if the transaction that added it is committed.
+ * Throws `unsupported` if the ledger has no outbox.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -108,7 +111,7 @@ function requireName(what: string, name: string): void {
   throw new HapaxError("invalid_request", `${what} must have at most ${NAME_BYTES_MAX} bytes`);
 }
 
-/** As it would be kept otherwise, it is another text, or none. */
+/** Throws for a text that the database would change or refuse. */
 function requireText(what: string, text: unknown): asserts text is string {
   const problem =
     typeof text !== "string"

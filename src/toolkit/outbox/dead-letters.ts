@@ -1,9 +1,9 @@
 /**
- * Events that were given up: looked at, sent again, or thrown away.
+ * Lists the events that a relay has given up, replays them, and discards them.
  *
- *   - a letter changes in one transaction, with the relay locked: what a relay is about to publish is not touched;
- *   - a replayed letter is due at once, as if it had never been tried, and its key goes on in its order behind it;
- *   - a discarded letter is gone, and its key goes on with what is behind it.
+ *   - a letter changes in one transaction that locks the relay, so that no event changes while the relay publishes it;
+ *   - a replayed letter is due at once, with no attempts counted, and the later events of its key follow it in order;
+ *   - a discarded letter is deleted, and the later events of its key go on.
  */
 
 import {
@@ -27,7 +27,7 @@ export interface OutboxDeadLetter {
   readonly reason: DeadLetterReason | undefined;
 }
 
-/** Selects dead letters of a relay: those that match all given members. */
+/** Selects dead letters of a relay. A letter must match all given members. */
 export interface OutboxLetterFilter extends DeadLetterFilter {
   /** Of the event. */
   readonly key?: string;
@@ -39,23 +39,23 @@ export interface DeadLetterOptions {
   readonly relay?: string;
 }
 
-/** The dead letters of one relay. Made by `createDeadLetters`. */
+/** The dead letters of one relay. `createDeadLetters` creates it. */
 export interface OutboxDeadLetters {
-  /** Lists those that are held, in the order in which their events were added; at most `max`, default 100. */
+  /** Lists the letters in the order in which their events were added. Returns at most `max` of them, default 100. */
   list(
     filter?: OutboxLetterFilter & { readonly max?: number },
   ): Promise<readonly OutboxDeadLetter[]>;
-  /** Groups them by their reasons, the most frequent first. */
+  /** Groups the letters by the reason of their failure, the most frequent reason first. */
   groups(): Promise<readonly DeadLetterGroup[]>;
-  /** Lets the relay try them again; without a filter: all. Answers how many. */
+  /** Lets the relay publish the letters again. Without a filter: all of them. Returns how many. */
   replay(which?: readonly string[] | OutboxLetterFilter): Promise<number>;
-  /** Throws them away; the filter must name something. Answers how many. */
+  /** Deletes the letters for good. The filter must name something. Returns how many. */
   discard(which: readonly string[] | OutboxLetterFilter): Promise<number>;
 }
 
-/** Letters that one transaction changes: a relay waits for it. */
+/** The most letters that one transaction changes. The relay waits for that transaction. */
 const CHANGED_MAX = 500;
-/** Letters that `groups` looks at. */
+/** The most letters that `groups` reads. */
 const GROUPED_MAX = 100_000;
 
 /**
@@ -123,7 +123,10 @@ function filterOf(which: readonly string[] | OutboxLetterFilter): OutboxLetterFi
   return Array.isArray(which) ? { ids: which as readonly string[] } : (which as OutboxLetterFilter);
 }
 
-/** In transactions of so many, until none is left. A replayed letter is dead no more, so none is met twice. */
+/**
+ * Changes the letters in several transactions, until none is left. A replayed letter is not dead any more, so no letter
+ * comes twice.
+ */
 async function changeAll<Tx>(
   ledger: Ledger<Tx>,
   relay: string,

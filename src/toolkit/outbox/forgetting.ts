@@ -1,9 +1,9 @@
 /**
- * Forgetting a relay that will not come back. As long as it is known, nothing is deleted that it has not passed.
+ * Forgets a relay that will not run again. The outbox keeps every event that a known relay has not passed.
  *
  *   - a relay that runs is not forgotten;
- *   - its held events are kept, unless they are to be thrown away: they are all that is left of what it did not publish;
- *   - one that is made anew under the name uses none of its numbers: no target takes its batches for those of before;
+ *   - its held events stay, unless the caller discards them: they are the only copy of what it did not publish;
+ *   - a new relay of the same name uses none of the old numbers, so that no target takes its batches for old ones;
  *   - rows that it had taken are free again.
  */
 
@@ -13,7 +13,7 @@ import { isRelayName, parseState, relayPlace } from "./relay-state.ts";
 
 /** Options of `forgetRelay`. All are optional. */
 export interface ForgetOptions {
-  /** Throws away the events that wait behind a failure, and the dead letters. Default false. */
+  /** Deletes the events that wait behind a failure, and the dead letters. Default false. */
   readonly discardsHeld?: boolean;
 }
 
@@ -21,21 +21,21 @@ export interface ForgetOptions {
 type ForgottenRelay = {
   /** False: there was no relay of this name. */
   readonly isFound: boolean;
-  /** Held events that are still there: a new relay of the name publishes them. */
+  /** How many held events are still there. A new relay of the same name publishes them. */
   readonly heldKept: number;
   readonly heldDiscarded: number;
-  /** A batch was begun and not settled: it may or may not have been published. */
+  /** True: the relay had begun a batch whose outcome it did not record. The batch may have been published or not. */
   readonly isUnfinished: boolean;
-  /** The last position of the relay, as text that only the log understands. Undefined if the outbox has rows. */
+  /** The last position of the relay, as text that only the log understands. Undefined for an outbox of rows. */
   readonly position: string | undefined;
 };
 
-/** Held events that one transaction discards. */
+/** The most held events that one transaction deletes. */
 const DISCARDED_MAX = 500;
 
 /**
- * Forgets a relay that will not be used again. Cleaning then no longer keeps events for it. Throws `in_progress` while
- * a process runs it, or may still do so. With logical decoding its slot has to be dropped too: see `dropSlot`.
+ * Forgets a relay that you will not use again, so that cleaning keeps no events for it. Throws `in_progress` while a
+ * process runs the relay, or may still run it. With logical decoding drop its slot too: see `dropSlot`.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -70,7 +70,7 @@ export async function forgetRelay<Tx>(
 
 interface Step {
   readonly discarded: number;
-  /** Undefined: there are more held events to discard first. */
+  /** Undefined: more held events must be deleted first. */
   readonly forgotten: Omit<ForgottenRelay, "heldDiscarded"> | undefined;
 }
 

@@ -1,11 +1,13 @@
 /**
  * Publishes events to streams of a Hapax server, each batch as one transaction. PROTOCOL.md §19.
  *
- *   - a batch has the number that its relay gave it: however often it is sent, by whichever relay, it is stored once;
- *   - a refusal of a stream fails its events, and the others go under another number; a refusal of what an event has in it
- *     fails that event alone: halves find it;
- *   - a batch counts as refused only when no attempt of it can arrive any more: its number is used up by nothing;
- *   - JSON is stored as it was added, text for text: numbers keep all their digits.
+ *   - a batch keeps the number that its relay gave it, so it is stored once, however often and by whichever relay it is
+ *     sent;
+ *   - if the server refuses a stream, the events for that stream fail, and the others go under another number. If it
+ *     refuses the content of one event, that event alone fails: the publisher finds it by halving the batch;
+ *   - a batch counts as refused only when no attempt of it can arrive any more: an empty transaction has used its
+ *     number up;
+ *   - JSON is stored as it was added, character for character: numbers keep all their digits.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -24,29 +26,32 @@ import type { PublishBatch, Publisher, PublishOutcome, UncertainRefusal } from "
 
 /** Options of `hapaxPublisher`. */
 export interface HapaxPublisherOptions {
-  /** The server; or a connection to it. */
+  /** The URL of the server. Give either this or a connection to it. */
   readonly url?: string | URL;
   readonly connection?: Connection;
   /** The options of the connection to `url`. */
   readonly clientOptions?: ClientOptions;
-  /** The path of the stream that an event goes to. */
+  /** Returns the path of the stream for an event. */
   readonly streamOf: (event: OutboxEvent) => string;
-  /** True, the default: records are `{ id, topic, key, headers, payload }`. False: the payload alone. */
+  /** `true` (default): a record is `{ id, topic, key, headers, payload }`. `false`: a record is the payload alone. */
   readonly hasEnvelope?: boolean;
-  /** What is appended for an event, instead of `hasEnvelope`: a JSON value, or text or bytes for a stream of those. */
+  /**
+   * Returns what to append for an event, in place of `hasEnvelope`: a JSON value, or text or bytes for a stream of text
+   * or bytes.
+   */
   readonly encode?: (event: OutboxEvent) => unknown;
-  /** Creates streams that are not there. Default: an event for such a stream is a dead letter. */
+  /** Creates missing streams with these options. Default: an event for a missing stream becomes a dead letter. */
   readonly create?: TransactionCreateOptions;
 }
 
-/** Refusals of what one event has in it: which one of its stream, the server does not say. */
+/** Refusals of the content of one event. The server does not say which event of the stream it means. */
 const OF_CONTENT: ReadonlySet<string> = new Set([
   "content_type_mismatch",
   "invalid_request",
   "invalid_json",
   "body_too_large",
 ]);
-/** Refusals that are about an event or its stream. Others are about the server, and no event is given up for them. */
+/** Refusals that are about an event or its stream. All others are about the server, and no event is given up for them. */
 const OF_AN_EVENT: ReadonlySet<string> = new Set([
   "stream_not_found",
   "stream_gone",
@@ -57,18 +62,19 @@ const OF_AN_EVENT: ReadonlySet<string> = new Set([
   "invalid_json",
   "body_too_large",
 ]);
-/** Those that the server may say before it is sent, naming no operation. */
+/** Refusals of a stream that can come before the batch is sent. They name no operation. */
 const OF_A_STREAM: ReadonlySet<string> = new Set(["stream_not_found", "stream_gone"]);
-/** Operations of one transaction; see limits.ts. An append and a create for each stream. */
+/** The most events in one transaction: each may need a create and an append. See limits.ts. */
 const EVENTS_MAX = 500;
-/** What one transaction carries at most, about half of the limit: JSON may become longer on its way. */
+/** The most bytes in one transaction. About half of the server's limit, because encoding as JSON can make data longer. */
 const BYTES_MAX = 8 * 1024 * 1024;
 
 const decoder = new TextDecoder();
 
 /**
- * Publishes to streams of a Hapax server. A batch is one transaction under the number of its relay: a relay that dies
- * anywhere never stores an event twice. What the server refuses for good becomes a dead letter.
+ * Creates a publisher that appends events to streams of a Hapax server. Each batch is one transaction under the number
+ * of its relay, so a relay that dies at any moment never stores an event twice. An event that the server refuses for
+ * good becomes a dead letter.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -167,7 +173,7 @@ async function publish(
   }
 }
 
-/** Throws what leaves the outcome unknown. */
+/** Returns the outcome of each event. Throws an error that leaves the outcome unknown. */
 async function outcomesOf(
   hapax: Connection,
   batch: PublishBatch,
@@ -197,7 +203,7 @@ async function outcomesOf(
   );
 }
 
-/** Nothing is certain as long as something may be on its way. */
+/** Turns a refusal into outcomes. Nothing is certain while an earlier attempt may still arrive. */
 function refused(
   { isRetry }: PublishBatch,
   outcomes: readonly PublishOutcome[],
@@ -205,7 +211,7 @@ function refused(
   return isRetry ? { isUncertain: true, outcomes } : outcomes;
 }
 
-/** The streams that are not there: the server was asked for their types before anything was sent, and named none. */
+/** Returns the missing streams. The client asks the server for the types of all streams before it sends anything. */
 async function missing(
   hapax: Connection,
   { code }: HapaxError,
@@ -226,8 +232,8 @@ async function missing(
 }
 
 /**
- * Sends a transaction that does nothing under the number of the batch. Either it is the first to arrive, and its answer
- * is the answer to all that still comes under the number; or the answer is that of the batch, which was stored.
+ * Sends an empty transaction under the number of the batch. If it arrives first, no attempt of the batch can be stored
+ * any more. Otherwise its answer is that of the batch, which was stored.
  */
 async function cancel(hapax: Connection, batch: PublishBatch): Promise<"published" | "cancelled"> {
   try {
@@ -256,7 +262,7 @@ function optionsOf({ identity, signal }: PublishBatch): TransactionOptions {
   return "key" in identity ? { key: identity.key, signal } : { producer: identity, signal };
 }
 
-/** How many of them fit into one transaction: each may be for another stream. */
+/** Returns how many of the events fit into one transaction. Each may be for another stream. */
 function fits(events: readonly OutboxEvent[]): number {
   let bytes = 0;
   for (const [at, { payload }] of events.entries()) {
@@ -266,7 +272,7 @@ function fits(events: readonly OutboxEvent[]): number {
   return events.length;
 }
 
-/** The record of an event, or its failure: what the caller's functions throw. */
+/** Returns the record of an event; or its failure, if a function of the caller throws. */
 function prepare(options: HapaxPublisherOptions, event: OutboxEvent): Prepared | PublishOutcome {
   const { streamOf, encode, hasEnvelope = true } = options;
   try {
@@ -278,7 +284,7 @@ function prepare(options: HapaxPublisherOptions, event: OutboxEvent): Prepared |
   }
 }
 
-/** As JSON, what cannot be said in it as base64; alone, bytes stay bytes. */
+/** Returns the record of an event as JSON, with bytes in base64. A payload of bytes without an envelope stays bytes. */
 function recordOf(event: OutboxEvent, isWrapped: boolean): unknown {
   const { id, topic, key, headers, payload } = event;
   const type = headers["content-type"] ?? "";
@@ -295,7 +301,7 @@ function recordOf(event: OutboxEvent, isWrapped: boolean): unknown {
   return isWrapped ? { id, topic, key: key ?? null, headers, payload: value } : value;
 }
 
-/** Throws for what is no JSON. */
+/** Returns the payload as the text of its JSON. Throws if it is not JSON. */
 function jsonTextOf(payload: Uint8Array): string {
   const text = decoder.decode(payload);
   JSON.parse(text);

@@ -1,23 +1,27 @@
 /**
- * PORT. The events that business transactions leave behind, in the user's own database. The relay (toolkit/outbox/relay.ts) reads
- * them and publishes. Implementations: ledgers/*-outbox*.ts.
+ * PORT. The outbox of a database: the events that business transactions have added. The relay (toolkit/outbox/relay.ts)
+ * reads and publishes them. Implementations: ledgers/*-outbox*.ts. testing/outbox-conformance.ts holds every
+ * implementation to this contract:
  *
- * Contract, held by testing/outbox-conformance.ts against every implementation:
- *   OL1  an event is there if and only if the transaction that added it was committed, in any order of commits;
- *   OL2  a span names the same events, in the same order, for every reader at every time;
- *   OL3  spans that follow each other have every event once: one that commits late is in a later span, and is not waited for;
- *   OL4  events of one key are in the order of their transactions, if those excluded each other (as by the lock of a row);
- *   OL5  a batch of rows is held by one relay at a time; of one key no two batches are held at once, and they go in order;
- *   OL6  held events are kept with what failed, change with the relay's position in one transaction, and are never cleaned;
- *   OL7  `clean` deletes only what every relay is past.
+ *   - OL1: an event exists if and only if the transaction that added it was committed, in any order of commits;
+ *   - OL2: a span names the same events, in the same order, for every reader at every time;
+ *   - OL3: consecutive spans have every event once. An event that commits late is in a later span, and no reader waits
+ *     for it;
+ *   - OL4: events of one key are in the order of their transactions, if those excluded each other, for example by the
+ *     lock of a row;
+ *   - OL5: one relay at a time holds a batch of rows. No two batches with events of one key are held at once, and the
+ *     batches go in order;
+ *   - OL6: a held event is kept with the reason of its failure, changes with the relay's position in one transaction,
+ *     and is never cleaned;
+ *   - OL7: `clean` deletes only events that every relay has passed.
  */
 
 import type { DeadLetterReason } from "../../base/dead-letter.ts";
 
 /**
- * How relays find the events of an outbox. `log`: as a log with positions, of which relays keep one each. `rows`: as rows
- * that relays take in batches, many at once. `decoding`: as a log, by logical decoding of the table. `messages`: as a log, by
- * logical decoding of messages, without a table.
+ * Says how relays find the events of an outbox. `log`: as a log, in which each relay keeps a position. `rows`: as rows,
+ * which many relays take in batches at once. `decoding`: as a log, by logical decoding of the table. `messages`: as a
+ * log, by logical decoding of messages, without a table.
  */
 export type OutboxWay = "log" | "rows" | "decoding" | "messages";
 
@@ -32,49 +36,47 @@ export interface NewOutboxEvent {
 
 /** An event that was committed. */
 export interface OutboxEvent {
-  /** Unique in this database: the idempotency key of what is published. */
+  /** Unique in this database. Use it as the idempotency key of the published message. */
   readonly id: string;
   readonly topic: string;
   readonly key: string | undefined;
   readonly payload: Uint8Array;
   readonly headers: Readonly<Record<string, string>>;
-  /** When it was added, by the database's clock. */
+  /** When the event was added, by the database's clock, in milliseconds since 1970. */
   readonly addedAtMs: number;
 }
 
-/** A stretch of events, as text that only the log understands. The next one begins at `to`. */
+/** Names a run of events, as text that only the log understands. The next span begins at `to`. */
 export interface OutboxSpan {
   readonly from: string;
   readonly to: string;
 }
 
-/** An event that waits: behind a failure, or for an operator. */
+/** An event that the relay has put aside: it waits for its next attempt, behind a failed event of its key, or for an operator. */
 export interface HeldEvent {
   /** The relay that holds the event. Every relay holds its own events. */
   readonly relay: string;
   readonly event: OutboxEvent;
-  /** `waiting`: to be tried again when it is due. `dead`: given up. */
+  /** `waiting`: the relay tries it again when it is due. `dead`: the relay has given it up. */
   readonly state: "waiting" | "dead";
   readonly attempts: number;
-  /**
-   * Milliseconds until the next attempt. Zero or less: it is due. Later events of the same key wait with the first one.
-   */
+  /** Milliseconds until the next attempt. Zero or less: it is due. Later events of the same key wait for the first one. */
   readonly dueInMs: number;
-  /** Why the last attempt failed; undefined if the event only waits behind another. */
+  /** Why the last attempt failed. Undefined if the event only waits for another one. */
   readonly reason: DeadLetterReason | undefined;
 }
 
 /** A new or changed held event: `dueInMs` from now on. */
 export type HeldWrite = HeldEvent;
 
-/** Selects held events: those that match all given members. */
+/** Selects held events. An event must match all given members. */
 export interface HeldFilter {
   readonly relay: string;
   readonly state?: "waiting" | "dead";
   readonly key?: string;
   readonly ids?: readonly string[];
   readonly fingerprint?: string;
-  /** Only those that are due. */
+  /** True: only events that are due. */
   readonly isDue?: boolean;
   readonly max: number;
 }
@@ -102,24 +104,27 @@ export interface HeldEvents {
 }
 
 interface OutboxCommon<Tx> {
-  /** Adds events to the caller's transaction, and answers their ids. */
+  /** Adds events to the caller's transaction. Returns their ids. */
   add(tx: Tx, events: readonly NewOutboxEvent[]): Promise<readonly string[]>;
-  /** Resolves when there may be something new, and at the latest after so long. Only a hint: nothing depends on it. */
+  /**
+   * Resolves when there may be new events, and at the latest after `delayMs`. It is only a hint: relays stay correct
+   * without it.
+   */
   wait(delayMs: number, signal: AbortSignal): Promise<void>;
   readonly held: HeldEvents;
-  /** What is not published yet, roughly: for gauges. `position` as the relay has it. */
+  /** Estimates how much is not published yet, for gauges. `position` is that of the relay. */
   lag(position: string | undefined): Promise<OutboxLag>;
 }
 
 /** How far behind a relay is. */
 export interface OutboxLag {
-  /** Age of the oldest event that is not published; 0 if there is none. */
+  /** The age of the oldest event that is not published, in milliseconds. 0: all are published. */
   readonly oldestMs: number;
-  /** What a replication slot keeps on disk; undefined without one. */
+  /** The bytes that a replication slot keeps on disk. Undefined: there is no slot. */
   readonly slotBytes: number | undefined;
 }
 
-/** Events as a log with positions: one relay of a name at a time, any number of names. */
+/** Reads an outbox as a log with positions. One relay of a name runs at a time; there may be any number of names. */
 export interface OutboxSpans {
   /** Returns the position at which a new relay begins: before all stored events, or after them. */
   start(at: "beginning" | "end", relay: string): Promise<string>;

@@ -1,11 +1,11 @@
 /**
- * Where a relay takes events, and the publisher that calls a function for each.
+ * The port of publishers, and the publisher that calls a function for each event.
  *
- *   - events of one key are tried one after the other, in their order; those of other keys meanwhile, up to so many;
- *   - after a failure the later events of its key are not tried in this batch;
+ *   - events of one key are tried one after the other, in their order. Up to `concurrency` keys are tried at once;
+ *   - after a failed event the later events of its key are not tried in this batch;
  *   - an event has the same idempotency key in every attempt, and no event of any other database has it;
- *   - what was thrown fails its event alone; a batch that was given up is unknown as a whole;
- *   - a call that does not end fails its event after so long: it holds up neither other keys nor those who wait for it.
+ *   - an error of the function fails its event alone. If the signal aborts, the outcome of the whole batch is unknown;
+ *   - a call that takes longer than `callMs` fails its event, and delays neither other keys nor later batches.
  */
 
 import { onAbort } from "../../base/aborts.ts";
@@ -13,25 +13,25 @@ import { type Clock, waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { OutboxEvent } from "./log.ts";
 
-/** The name of a batch: the same for the same events, and never for others. */
+/** The identity of a batch. The same events always have the same identity, and no other events have it. */
 export type BatchIdentity =
-  /** Numbers that follow each other, of one relay at a time. */
+  /** For a log: consecutive numbers, which one relay at a time gives out. */
   | { readonly id: string; readonly epoch: number; readonly sequence: number }
-  /** Of rows that any relay may have taken. */
+  /** For rows, which any relay may take. */
   | { readonly key: string };
 
-/** What a publisher gets. */
+/** The argument of `Publisher.publish`: one batch of events. */
 export interface PublishBatch {
   readonly relay: string;
-  /** The id of the database: events of two databases may have the same ids. */
+  /** The id of the database. Events of two databases can have the same ids. */
   readonly source: string;
   readonly identity: BatchIdentity;
   readonly events: readonly OutboxEvent[];
-  /** Of each event, from 1 on. A batch whose outcome is unknown is repeated without being counted. */
+  /** The number of the attempt for each event; 1 is the first. A repetition after an unknown outcome does not count. */
   readonly attempts: readonly number[];
-  /** Whether it may have been sent before, by this relay or one that died. */
+  /** Whether the batch may have been sent before, by this relay or by an earlier one. */
   readonly isRetry: boolean;
-  /** Keys at once, for a publisher that sends events one by one. */
+  /** How many keys a publisher should serve at once if it sends events one by one. */
   readonly concurrency: number;
   /** Aborts when the relay has lost its lease, or may lose it soon. */
   readonly signal: AbortSignal;
@@ -46,18 +46,18 @@ export type PublishOutcome =
   | { readonly kind: "skipped" }
   | { readonly kind: "failed"; readonly error: unknown; readonly isFinal: boolean };
 
-/** The batch was refused, but an attempt of before may still be on its way: it must be cancelled before anything else goes. */
+/** The batch was refused, but an earlier attempt may still arrive. The relay cancels the batch before it sends anything else. */
 export interface UncertainRefusal {
   readonly isUncertain: true;
   readonly outcomes: readonly PublishOutcome[];
 }
 
 /**
- * Publishes batches of events. Returns the outcome of each event, in their order. If it throws, the outcome of all is
- * unknown, and the relay repeats the same batch under the same identity until it is known.
+ * Publishes batches of events. `publish` returns the outcome of each event, in their order. If it throws, the outcome
+ * of all is unknown, and the relay repeats the same batch under the same identity until it is known.
  *
- * Only a publisher that takes or refuses whole batches has `cancel`. It makes sure that a batch can never be published
- * any more, or returns that it was published.
+ * Only a publisher that takes or refuses whole batches has `cancel`. `cancel` makes sure that a batch can never be
+ * published any more, or returns that it was published.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -81,17 +81,17 @@ export interface Publisher {
   publish(batch: PublishBatch): Promise<readonly PublishOutcome[] | UncertainRefusal>;
   cancel?(batch: PublishBatch): Promise<"published" | "cancelled">;
   /**
-   * How many of the first events one batch may have; the relay asks before it gives them a number. Must depend on the events
-   * alone. Default: all.
+   * Returns how many of the first events one batch may have. The relay asks before it numbers the batch. The answer
+   * must depend on the events alone. Default: all.
    */
   fits?(events: readonly OutboxEvent[]): number;
 }
 
-/** What the function of `functionPublisher` gets beside the event. */
+/** The second argument of the function of `functionPublisher`. */
 export interface PublishContext {
-  /** The same in every attempt: the receiver must do nothing when it comes again. */
+  /** Send it as the idempotency key. It is the same in every attempt, and the receiver must ignore a repetition. */
   readonly idempotencyKey: string;
-  /** From 1 on. */
+  /** 1 is the first. */
   readonly attempt: number;
   readonly signal: AbortSignal;
 }
@@ -104,8 +104,8 @@ export interface FunctionPublisherOptions {
    */
   readonly isFinal?: (error: unknown) => boolean;
   /**
-   * How long one call may take, in milliseconds. Then its signal aborts, and the event has failed and is tried again: the
-   * call may arrive all the same. Default 60,000.
+   * The time limit of one call, in milliseconds. After it the signal of the call aborts, and the event counts as failed
+   * and is tried again; the first call may still arrive. Default 60,000.
    */
   readonly callMs?: number;
   readonly clock?: Clock;
@@ -118,9 +118,9 @@ const PUBLISHED: PublishOutcome = { kind: "published" };
 const SKIPPED: PublishOutcome = { kind: "skipped" };
 
 /**
- * Publishes by a function of yours: an HTTP call, a client of a broker. It may be called more than once for an event,
- * always with the same idempotency key. If it throws, or takes longer than `callMs`, the event has failed and is tried
- * again. Throws `invalid_options`.
+ * Creates a publisher from a function of yours, such as an HTTP call or a client of a broker. The relay may call it
+ * more than once for an event, always with the same idempotency key. If the function throws, or takes longer than
+ * `callMs`, the event counts as failed and is tried again. Throws `invalid_options`.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -185,7 +185,7 @@ export function functionPublisher(
   };
 }
 
-/** A question that throws is a failure of its event too. */
+/** Returns the failure of an event. If `isFinal` itself throws, the event fails with that error. */
 function failedBy(error: unknown, isFinal: (error: unknown) => boolean): PublishOutcome {
   try {
     return { kind: "failed", error, isFinal: isFinal(error) };
@@ -227,7 +227,7 @@ interface Placed {
   readonly at: number;
 }
 
-/** The events of each key, and each event without one. */
+/** Groups the events by key. An event without a key is a group of its own. */
 function linesOf(events: readonly OutboxEvent[]): Placed[][] {
   const lines: Placed[][] = [];
   const byKey = new Map<string, Placed[]>();

@@ -1,4 +1,4 @@
-/** What the two ways of a relay share: a batch is published until its outcome is known, with pauses. */
+/** Publishes a batch until its outcome is known, with pauses. Relays on logs and on rows share this. */
 
 import { unlessAborted } from "../../base/aborts.ts";
 import { backoffMs } from "../../base/backoff.ts";
@@ -11,56 +11,56 @@ import type { OutboxEvent, OutboxLog } from "./log.ts";
 import type { BatchIdentity, PublishBatch, Publisher, PublishOutcome } from "./publisher.ts";
 import type { ResolvedRelayOptions } from "./relay-options.ts";
 
-/** What the parts of a relay share. */
+/** The parts and settings that all modules of a relay share. */
 export interface RelayParts<Tx> {
   readonly ledger: Ledger<Tx>;
-  /** The ledger's; one for all parts, because it remembers which hints it has seen. */
+  /** The outbox of the ledger. All parts use this one object, because it remembers the hints that it has seen. */
   readonly outbox: OutboxLog<Tx>;
   readonly publisher: Publisher;
   readonly options: ResolvedRelayOptions;
-  /** Of the database. */
+  /** The id of the database. */
   readonly source: string;
-  /** How often an unknown outcome is repeated; `Infinity` for a relay that runs on. */
+  /** How often a batch with an unknown outcome is repeated. `Infinity` for `run`. */
   readonly repeatsMax: number;
-  /** Ends pauses. */
+  /** Ends pauses, but not a batch that is being published. */
   readonly stopping: AbortSignal;
-  /** Ends also what is being published. */
+  /** Ends pauses, and the batch that is being published. */
   readonly cut: AbortSignal;
   readonly tally: Tally;
 }
 
-/** What a relay has done. */
+/** The counts of a relay. */
 export interface Tally {
   published: number;
   failed: number;
   dead: number;
 }
 
-/** An event, and how often it was tried before. */
+/** An event with the number of its earlier attempts. */
 export interface Tried {
   readonly event: OutboxEvent;
   readonly attempts: number;
 }
 
-/** One batch on its way. */
+/** One batch that is being sent. */
 export interface Sending {
   readonly identity: BatchIdentity;
   readonly tried: readonly Tried[];
   /** It may have been sent before. */
   readonly isRetry: boolean;
-  /** It was refused before, and is to be cancelled. */
+  /** True: an attempt was refused, and the batch must be cancelled. */
   readonly isCancelling: boolean;
-  /** Called before it is cancelled. */
+  /** Called before the batch is cancelled. */
   readonly onCancel: () => Promise<void>;
-  /** Ends what is being published. */
+  /** Ends the call of the publisher. */
   readonly publishing: AbortSignal;
   /** Ends the pauses. */
   readonly pausing: AbortSignal;
 }
 
 /**
- * Repeats the same batch under the same identity while its outcome is unknown. A refusal that an earlier attempt may
- * overtake is made certain first. Throws what the signals say.
+ * Repeats the same batch under the same identity while its outcome is unknown. If an earlier attempt may overtake a
+ * refusal, it cancels the batch first. Throws the reason of a signal that aborts.
  */
 export async function publishUntilKnown<Tx>(
   parts: RelayParts<Tx>,
@@ -82,7 +82,7 @@ export async function publishUntilKnown<Tx>(
   return resolveOutcomes(parts, outcomes);
 }
 
-/** Sees to it that a batch can never be published any more, or says that it was. */
+/** Cancels a batch, so that it can never be published any more. Returns whether it was published already. */
 export async function cancelUntilKnown<Tx>(
   parts: RelayParts<Tx>,
   sending: Sending,
@@ -129,7 +129,10 @@ function batchOf<Tx>(
   };
 }
 
-/** What was said of a batch is true if it is cancelled; otherwise it was published after all. */
+/**
+ * Returns the outcomes of a batch that was refused: they are true if the batch could be cancelled. Otherwise it was
+ * published after all.
+ */
 async function cancelled(
   publisher: Publisher,
   batch: PublishBatch,
@@ -155,7 +158,7 @@ function requireWhole(
   throw new Error(`the publisher answered ${outcomes.length} outcomes for ${count} events`);
 }
 
-/** What a publisher has said, as it is kept. */
+/** Converts the outcomes of a publisher to the form in which the relay keeps them. */
 function resolveOutcomes<Tx>(
   { options: { meter }, tally }: RelayParts<Tx>,
   outcomes: readonly PublishOutcome[],
@@ -175,14 +178,14 @@ function resolveOutcomes<Tx>(
   return resolved;
 }
 
-/** How many of the first events the publisher takes under one identity; one at least. */
+/** Returns how many of the first events the publisher takes under one identity: at least one. */
 export function fittingCount(publisher: Publisher, tried: readonly Tried[]): number {
   if (publisher.fits === undefined) return tried.length;
   const count = publisher.fits(tried.map(({ event }) => event));
   return Math.min(tried.length, Math.max(1, count));
 }
 
-/** The pause after the n-th failure in a row. */
+/** Waits after the n-th failure in a row. */
 export function backOff(
   { clock, retry, random }: ResolvedRelayOptions,
   failures: number,
@@ -191,10 +194,13 @@ export function backOff(
   return pause(clock, backoffMs(failures, retry, random.unit()), signal);
 }
 
-/** How long a relay works without a pause in which others of its process get on. */
+/** How long a relay works before it lets other code of its process run, in milliseconds. */
 const BREATH_MS = 20;
 
-/** Clients that answer at once, and functions that do, would leave no time to anybody else. */
+/**
+ * Returns a function that lets other code of the process run from time to time. Clients and functions that answer at
+ * once would leave no time for it.
+ */
 export function createBreath<Tx>({ options, stopping }: RelayParts<Tx>): () => Promise<void> {
   const { clock } = options;
   let sinceMs = clock.steadyMs();

@@ -1,4 +1,4 @@
-/** Options of a relay: checked once, all problems named together. */
+/** The options of a relay. They are checked once; one error names all problems. */
 
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import type { RetryPolicy } from "../rules/outbox.ts";
@@ -9,40 +9,43 @@ import type { RetryOptions } from "../../base/retry-options.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import { DEFAULT_RELAY, isRelayName } from "./relay-state.ts";
 
-/** What is deleted of events that every relay has published. */
+/** How a relay deletes events that every relay has published. */
 export interface RelayCleanup {
-  /** For how long they are kept, in milliseconds. Default 0. */
+  /** How long published events are kept, in milliseconds. Default 0: they are deleted with the next cleaning. */
   readonly keepMs?: number;
-  /** Default 60,000. */
+  /** The time between two cleanings, in milliseconds. Default 60,000. */
   readonly everyMs?: number;
-  /** At once. Default 1,000. */
+  /** The most events that one cleaning deletes in one transaction. Default 1,000. */
   readonly batchMax?: number;
 }
 
 /** Options of `createRelay`. All are optional. */
 export interface RelayOptions {
-  /** Relays of one name share the work; every name gets all events. Default `relay`. */
+  /** The name of the relay. Relays with the same name share the work; each name gets all events. Default `relay`. */
   readonly name?: string;
-  /** Where a relay begins that has never run. Default `beginning`. */
+  /** Where a relay starts when it runs for the first time. Default `beginning`. */
   readonly from?: "beginning" | "end";
-  /** Events at once. Default 100. */
+  /** The most events of one batch. Default 100. */
   readonly batchMax?: number;
-  /** How long a relay that died keeps others waiting, in milliseconds. Default 30,000. */
+  /** How long others wait before they take over from a relay that died, in milliseconds. Default 30,000. */
   readonly leaseMs?: number;
-  /** Keys at once, for publishers that send events one by one. Default 8. */
+  /** How many keys a publisher serves at once if it sends events one by one. Default 8. */
   readonly concurrency?: number;
   /**
-   * How an event is tried again that could not be published; after the last attempt it is a dead letter. Defaults:
+   * How an event that could not be published is tried again. After the last attempt it becomes a dead letter. Defaults:
    * `attemptsMax` 10, `pauseMs` 500, `pauseMsMax` 60,000.
    */
   readonly retry?: Pick<RetryOptions, "attemptsMax" | "pauseMs" | "pauseMsMax">;
-  /** Whether later events of a key wait for an operator when one is dead. Default `block`. */
+  /**
+   * What happens to the later events of a key when one of them becomes a dead letter. `block` (default): they wait
+   * until an operator replays or discards it. `continue`: they are published.
+   */
   readonly afterDead?: "block" | "continue";
-  /** How often it looks for events without a hint, in milliseconds. Default 1,000. */
+  /** How often the relay looks for events if the database gives no hint, in milliseconds. Default 1,000. */
   readonly pollMs?: number;
-  /** `false`: nothing is deleted. */
+  /** How published events are deleted. `false`: this relay deletes nothing. */
   readonly cleanup?: RelayCleanup | false;
-  /** Called with each error after which the relay tries again. Default: `console.error`. */
+  /** Called with every error after which the relay tries again. Default: `console.error`. */
   readonly onError?: (error: unknown) => void;
   readonly meter?: Meter;
   readonly clock?: Clock;
@@ -122,7 +125,7 @@ function tell(error: unknown): void {
   console.error("the relay of an outbox goes on after an error:", error);
 }
 
-/** A meter that throws must not make a relay publish again. */
+/** Wraps a meter: an error of the meter must not make the relay publish a batch again. */
 function guarded(meter: Meter): Meter {
   if (meter === noMeter) return meter;
   return {

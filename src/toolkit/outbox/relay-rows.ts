@@ -1,8 +1,10 @@
 /**
- * The work of a relay on rows that many relays take in batches.
+ * The work of a relay on an outbox of rows, which many relays take in batches.
  *
- *   - a batch has the identity of its rows: who takes it over repeats the same under the same;
- *   - a batch is settled under its token, with what is held of it, in one transaction; what was not tried is free again.
+ *   - a batch has the identity of its rows, so a relay that takes it over repeats the same rows under the same
+ *     identity;
+ *   - one transaction ends the batch under its token and stores its held events. Rows that were not tried are free
+ *     again.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -17,7 +19,7 @@ import {
 } from "./publishing.ts";
 import { heldAfterFailure } from "./relay-work.ts";
 
-/** How much of a lease is left when its signal aborts. */
+/** The share of a lease that is left when its signal aborts. */
 const MARGIN = 0.1;
 
 export class RowsWork<Tx> {
@@ -32,7 +34,7 @@ export class RowsWork<Tx> {
     this.#batchMax = parts.options.batchMax;
   }
 
-  /** One batch. Answers whether there was any. */
+  /** Takes and publishes one batch. Returns whether there was one. */
   async step(): Promise<boolean> {
     const { options, stopping } = this.#parts;
     const { name, leaseMs, retry } = options;
@@ -57,7 +59,7 @@ export class RowsWork<Tx> {
     return true;
   }
 
-  /** Answers whether anything was published or has failed. */
+  /** Publishes the batch. Returns whether any event was published or failed. */
   async #send(batch: OutboxBatch, signals: BatchSignals): Promise<boolean> {
     const { options, source, publisher } = this.#parts;
     const all = batch.events.map((event) => ({ event, attempts: 0 }));
@@ -132,7 +134,7 @@ interface BatchSignals {
   readonly pausing: AbortSignal;
 }
 
-/** Renews the lease of a batch at a third of it; aborts before it is over, if that fails. */
+/** Renews the lease of a batch at a third of its time. If that fails, it aborts before the lease ends. */
 class BatchLease<Tx> implements BatchSignals {
   readonly #parts: RelayParts<Tx>;
   readonly #rows: OutboxRows;
@@ -172,7 +174,7 @@ class BatchLease<Tx> implements BatchSignals {
     this.#publishing.abort(this.#parts.cut.reason);
   };
 
-  /** Signals of a relay outlive its batches, which they must not hold. */
+  /** Removes the listeners: the signals of a relay outlive its batches, and must not keep them in memory. */
   stop(): void {
     this.#isOver = true;
     this.#parts.stopping.removeEventListener("abort", this.#onStop);

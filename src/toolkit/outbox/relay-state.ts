@@ -1,9 +1,10 @@
 /**
- * What a relay keeps in the ledger: its entry, with its lease, and the id of the database that all of them share.
+ * The state that a relay keeps in the ledger: its entry with its lease, and the id of the database, which all relays
+ * share.
  *
- * The entry of a relay has kind `relay`, scope `outbox`, and the relay's name as key. Its data is JSON: `version`, `life`,
- * `position`, `epoch` and `sequence` of the next batch, and `intent` while one is begun and not settled. That of
- * the database has scope `identity`.
+ * The entry of a relay has kind `relay`, scope `outbox`, and the name of the relay as key. Its data is JSON: `version`,
+ * `life`, `position`, `epoch` and `sequence` of the next batch, and `intent` while a batch has begun and is not
+ * settled. The entry with the id of the database has scope `identity`.
  */
 
 import type { RelayState } from "../rules/outbox.ts";
@@ -11,7 +12,7 @@ import { HapaxError } from "../../base/errors.ts";
 import type { Ledger, Place } from "../ledgers/ledger.ts";
 import type { Random } from "../../base/random.ts";
 
-/** The name of a relay that is given none. */
+/** The default name of a relay. */
 export const DEFAULT_RELAY = "relay";
 const KIND = "relay";
 /** The scope of the entries of relays. */
@@ -32,7 +33,7 @@ const NAME = /^[\x21-\x7e]{1,128}$/;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-/** Where the entry of a relay is. */
+/** Returns the place of a relay's entry. */
 export function relayPlace(name: string): Place {
   return { kind: KIND, scope: RELAY_SCOPE, key: name };
 }
@@ -53,7 +54,7 @@ export function encodeState(state: RelayState): Uint8Array {
   return encoder.encode(JSON.stringify({ version: VERSION, ...state }));
 }
 
-/** Nothing was kept yet: a new relay. */
+/** Parses the state of a relay. No data: the relay is new. */
 export function parseState(data: Uint8Array | undefined): RelayState {
   if (data === undefined) return NEW_RELAY;
   const kept = JSON.parse(decoder.decode(data)) as RelayState & { readonly version: number };
@@ -65,7 +66,7 @@ export function parseState(data: Uint8Array | undefined): RelayState {
   return { life, position, epoch, sequence, intent };
 }
 
-/** The positions of all relays; undefined while one has none yet, and could begin anywhere. */
+/** Returns the positions of all relays. Undefined while one of them has no position yet: it could begin anywhere. */
 export async function relayPositions<Tx>(
   { entries }: Ledger<Tx>,
   max: number,
@@ -77,15 +78,14 @@ export async function relayPositions<Tx>(
 }
 
 /**
- * Locks the id of the database, inside a transaction: so beginning a relay and deleting events wait for each other.
- * Otherwise a relay could begin between the look at the positions of all and the deletion, and plan a stretch whose
- * events then vanish.
+ * Locks the id of the database inside a transaction, so that a new relay and a cleaning wait for each other. Otherwise
+ * a relay could begin after the cleaning has read all positions, and plan a span whose events are then deleted.
  */
 export async function lockRelays<Tx>({ entries }: Ledger<Tx>): Promise<void> {
   await entries.find(IDENTITY);
 }
 
-/** The same, with a write: a transaction of another isolation, which saw the relays of before, then fails. */
+/** Does the same with a write, so that a transaction of a higher isolation level that has read the old list of relays fails. */
 export async function tellNewRelay<Tx>({ entries }: Ledger<Tx>): Promise<void> {
   const found = await entries.find(IDENTITY);
   if (found === undefined) throw new HapaxError("lease_lost", "the id of the database is gone");
@@ -97,7 +97,7 @@ export async function tellNewRelay<Tx>({ entries }: Ledger<Tx>): Promise<void> {
   );
 }
 
-/** Answers the id of the database. The first call makes it, once. */
+/** Returns the id of the database. The first call creates it. */
 export async function ledgerId<Tx>({ entries }: Ledger<Tx>, random: Random): Promise<string> {
   for (;;) {
     const found = await entries.find(IDENTITY);

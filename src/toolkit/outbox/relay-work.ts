@@ -1,10 +1,13 @@
 /**
- * The work of a relay under its lease: what goes, under which identity, and what becomes of it.
+ * The work of a relay on a log under its lease: which events it sends, under which identity, and what it records.
  *
- *   - what is to be published is kept, with its number, before anything is sent: a crash repeats the same under the same;
- *   - the position and the held events change in one transaction, under the token of the lease: who lost it changes nothing;
- *   - an unknown outcome is repeated with the same events under the same identity, until it is known;
- *   - a key that waits holds up no other key, and no event goes before one of its key that waits.
+ *   - the relay stores the span and its number before it sends anything, so a crash repeats the same events under the
+ *     same identity;
+ *   - the position and the held events change in one transaction, under the token of the lease: a relay that has lost
+ *     the lease changes nothing;
+ *   - a batch with an unknown outcome is repeated with the same events under the same identity, until the outcome is
+ *     known;
+ *   - a key that waits delays no other key, and no event overtakes a waiting event of its key.
  */
 
 import {
@@ -34,15 +37,15 @@ import {
 import type { ResolvedRelayOptions } from "./relay-options.ts";
 import { encodeState, parseState, tellNewRelay } from "./relay-state.ts";
 
-/** Those behind a failure wait with it: they are not due before it is dealt with. A hundred years. */
+/** The delay of events behind a failed one: they are not due before that one is settled. A hundred years. */
 const PARKED_MS = 36_600 * 86_400_000;
 
-/** An event on its way. */
+/** An event that is being sent. */
 interface Going extends Tried {
   readonly key: string | undefined;
 }
 
-/** In the place of an event that an operator has deleted since its intent was kept. */
+/** Stands for an event that an operator has deleted since the intent was stored. */
 const GONE = { event: undefined, key: undefined, attempts: 0 } as const;
 
 type Placed = Going | typeof GONE;
@@ -51,11 +54,11 @@ export class RelayWork<Tx> {
   readonly #parts: RelayParts<Tx>;
   readonly #claim: Claim<Tx>;
   readonly #outbox: OutboxLog<Tx>;
-  /** Made once: a signal of signals stays with those that it listens to. */
+  /** Created once: a combined signal stays in memory as long as the signals that it listens to. */
   readonly #publishing: AbortSignal;
   readonly #pausing: AbortSignal;
   #state: RelayState;
-  /** When the first of those that failed here is due, by the steady clock. */
+  /** When the first event that failed here is due, by the steady clock. */
   #dueAtMs = Infinity;
 
   constructor(parts: RelayParts<Tx>, claim: Claim<Tx>) {
@@ -71,14 +74,14 @@ export class RelayWork<Tx> {
     return this.#state.position;
   }
 
-  /** How long it may wait, at most, until something is due. */
+  /** The longest time to wait until an event is due, in milliseconds. */
   get idleMs(): number {
     const { options } = this.#parts;
     const leftMs = this.#dueAtMs - options.clock.steadyMs();
     return Math.max(1, Math.min(options.pollMs, leftMs));
   }
 
-  /** A new relay finds its beginning. */
+  /** Finds the start of a new relay. */
   async begin(): Promise<void> {
     const { options, ledger } = this.#parts;
     const { way } = this.#outbox;
@@ -101,7 +104,7 @@ export class RelayWork<Tx> {
     this.#state = begun;
   }
 
-  /** What was begun, what is due, and the next stretch. Answers whether there was anything. */
+  /** Sends the batch that was begun, then the due events, then the next span. Returns whether there was anything to send. */
   async step(): Promise<boolean> {
     const { intent } = this.#state;
     if (intent !== undefined) {
@@ -113,7 +116,7 @@ export class RelayWork<Tx> {
     return (await this.#sendNext()) || hadDue;
   }
 
-  /** Held events that are due: the first of each key. */
+  /** Sends the held events that are due: the first of each key. */
   async #sendDue(): Promise<boolean> {
     const { name, batchMax } = this.#parts.options;
     const filter = { relay: name, state: "waiting", isDue: true, max: batchMax } as const;
@@ -146,7 +149,7 @@ export class RelayWork<Tx> {
     return true;
   }
 
-  /** The keys of these events behind which they have to wait. */
+  /** Returns the keys of these events that have held events, for which they must wait. */
   async #waitingKeys(events: readonly Going[]): Promise<ReadonlySet<string>> {
     const { name, retry } = this.#parts.options;
     const keys = events.flatMap(({ key }) => (key === undefined ? [] : [key]));
@@ -154,7 +157,7 @@ export class RelayWork<Tx> {
     return await this.#outbox.held.keys(name, keys, state);
   }
 
-  /** The same events in the same places as when the intent was kept. */
+  /** Reads the events of a stored intent, in the same places as before. */
   async #readAgain({ subject }: Intent): Promise<readonly Placed[]> {
     const { ids } = subject;
     const found = await this.#readSubject(subject);
@@ -174,8 +177,8 @@ export class RelayWork<Tx> {
   }
 
   /**
-   * A batch of which a row is gone cannot be repeated. Either it was published, and the deleted event with it; or it never
-   * will be, and what is left goes under another number.
+   * Handles a batch that cannot be repeated because one of its events was deleted. Either the batch was published, with
+   * the deleted event; or it is cancelled, and the other events go under another number.
    */
   async #withoutGone(intent: Intent, events: readonly Placed[]): Promise<Intent> {
     const gone = [...events.keys()].filter((at) => !isThere(events[at]));
@@ -199,7 +202,7 @@ export class RelayWork<Tx> {
     return markGone({ ...round.intent, takeMax: intent.takeMax }, gone);
   }
 
-  /** Sends in as many batches as it takes, then settles. */
+  /** Sends all events of the intent, in as many batches as needed, and settles it. */
   async #finish(begun: Intent, events: readonly Placed[]): Promise<void> {
     const { ledger, options } = this.#parts;
     let intent = begun;
@@ -234,7 +237,7 @@ export class RelayWork<Tx> {
     await failpoint("outbox.settled");
   }
 
-  /** As many as the publisher takes at once, so that the number belongs to them alone. */
+  /** Returns as many events as the publisher takes at once: the number of the batch belongs to them alone. */
   #fitting(intent: Intent, events: readonly Placed[]): Intent {
     const { publisher } = this.#parts;
     const left = { ...intent, sent: undefined };
@@ -286,7 +289,7 @@ export class RelayWork<Tx> {
     }
   }
 
-  /** What is put among the held, what leaves them, and the keys whose next event may go. */
+  /** Returns the events to hold, those to hold no more, and the keys whose next event may go. */
   #writesOf({ subject, marks }: Intent, events: readonly Placed[]) {
     const { options } = this.#parts;
     const puts: HeldWrite[] = [];
@@ -320,7 +323,7 @@ export class RelayWork<Tx> {
   }
 }
 
-/** What an event is after one more failure. */
+/** Returns an event as it is held after one more failure. */
 export function heldAfterFailure(
   { name, retry, random }: ResolvedRelayOptions,
   { event, attempts }: Tried,
@@ -336,8 +339,9 @@ function heldFacts(relay: string, event: OutboxEvent): HeldWrite {
 }
 
 /**
- * Changes the held events, inside a transaction; then the first event of each freed key is due at once, unless it waits for
- * its own time, or for an operator. Looked up here, and not before: an operator may have changed it meanwhile.
+ * Changes the held events inside a transaction. Then the first event of each freed key is due at once, unless it waits
+ * for its own time or for an operator. It reads that event now and not earlier, because an operator may have changed
+ * it.
  */
 export async function hold<Tx>(
   outbox: OutboxLog<Tx>,

@@ -1,10 +1,11 @@
 /**
- * Publishes what business transactions left in the outbox. One relay of a name works at a time, any number may wait to
- * take over; on an outbox of rows they work together.
+ * Publishes the events that business transactions have added to the outbox. On a log one relay of a name works at a
+ * time, and any number of others wait to take over. On rows all relays of a name work at once.
  *
- *   - every committed event is published, in the order of its key; under the same identity, however often relays die;
- *   - `onError` gets all that goes wrong, and the relay goes on from what is kept; only `stop` and the signal end it;
- *   - only what every relay has passed is deleted.
+ *   - every committed event is published, in the order of its key, and under the same identity, however often relays
+ *     die;
+ *   - `onError` gets every error, and the relay goes on from its stored state. Only `stop` and the signal end it;
+ *   - only events that every relay has passed are deleted.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -23,13 +24,13 @@ import { ledgerId, relayPlace } from "./relay-state.ts";
 import { RelayWork } from "./relay-work.ts";
 import { Upkeep } from "./upkeep.ts";
 
-/** Keeps the entry of a relay for a hundred years, which stands for "never expires". */
+/** How long the entry of a relay is kept: a hundred years stand for "never expires". */
 const RETAIN_MS = 36_600 * 86_400_000;
 
-/** How long `run` waits for the database to give back its lease when its signal has aborted. */
+/** How long `run` may take to give its lease back when its signal has aborted, in milliseconds. */
 const CUT_GRACE_MS = 1000;
 
-/** What `runOnce` has done. An event may have failed more than once. */
+/** The counts of one `runOnce`. An event may have failed more than once. */
 type RelayReport = {
   readonly published: number;
   readonly failed: number;
@@ -38,8 +39,8 @@ type RelayReport = {
 };
 
 /**
- * Makes a relay. Nothing happens until `run` or `runOnce`. Throws `invalid_options`, and `unsupported` if the ledger has no
- * outbox.
+ * Creates a relay. Nothing happens until `run` or `runOnce`. Throws `invalid_options`, and `unsupported` if the ledger
+ * has no outbox.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -68,7 +69,7 @@ export function createRelay<Tx>(
   return new Relay(ledger, publisher, resolved);
 }
 
-/** Publishes the events of an outbox until it is stopped. `createRelay` makes it. */
+/** Publishes the events of an outbox until it is stopped. `createRelay` creates it. */
 export class Relay<Tx> {
   readonly #ledger: Ledger<Tx>;
   readonly #publisher: Publisher;
@@ -82,16 +83,16 @@ export class Relay<Tx> {
   }
 
   /**
-   * Publishes until it is stopped. Passes errors to `onError`, and tries again. The signal ends it at once: the next
-   * relay that runs repeats what was being published.
+   * Publishes until it is stopped. Passes every error to `onError`, and tries again. If the signal aborts, the relay
+   * ends at once, and the next one repeats the batch that was being published.
    */
   async run(signal?: AbortSignal): Promise<void> {
     await this.#alone(signal, Infinity, (parts) => this.#runOn(parts)).catch(unlessStopped);
   }
 
   /**
-   * Publishes what is there, until nothing is left that can go now. Throws `in_progress` if another relay of the name is at
-   * work, and the publisher's error if its outcome stays unknown: the next run repeats the same.
+   * Publishes all events that can go now, and returns. Throws `in_progress` if another relay of the name is at work,
+   * and the publisher's error if an outcome stays unknown: the next run repeats that batch.
    */
   async runOnce(signal?: AbortSignal): Promise<RelayReport> {
     const { attemptsMax } = this.options.retry;
@@ -101,7 +102,7 @@ export class Relay<Tx> {
     });
   }
 
-  /** Ends the relay after the batch that it is publishing; resolves when that is settled. */
+  /** Ends the relay after the current batch. Resolves when the outcome of that batch is stored. */
   async stop(): Promise<void> {
     const current = this.#current;
     current?.stopping.abort(new Stopped());
@@ -133,7 +134,7 @@ export class Relay<Tx> {
     return await Promise.race([over, this.#afterCut(cut.signal, over)]);
   }
 
-  /** What a database does not answer cannot hold up the end for long: the lease ends by itself. */
+  /** Waits only a short time for the database after the signal has aborted: the lease ends by itself. */
   async #afterCut(cut: AbortSignal, over: Promise<unknown>): Promise<never> {
     const { clock } = this.options;
     return await new Promise((_, reject) => {
@@ -253,7 +254,7 @@ export class Relay<Tx> {
     return { kind: "busy", leaseLeftMs: acquired.entry.leaseLeftMs ?? 0 };
   }
 
-  /** Gives the lease back, so that the next relay need not wait. */
+  /** Works under a lease, and gives it back, so that the next relay need not wait. */
   async #under(
     acquired: Acquisition<Tx>,
     work: (claim: Claim<Tx> | undefined) => Promise<void>,
@@ -276,7 +277,7 @@ type Acquisition<Tx> =
   | { readonly kind: "claimed"; readonly claim: Claim<Tx> }
   | { readonly kind: "busy"; readonly leaseLeftMs: number };
 
-/** The reason of signals of a relay that was told to end. */
+/** The reason of the relay's signals when `stop` was called. */
 class Stopped extends Error {
   override readonly name = "AbortError";
 
@@ -289,7 +290,7 @@ function unlessStopped(error: unknown): void {
   if (!(error instanceof Stopped)) throw error;
 }
 
-/** For what comes before the first lease. A relay that runs once does not wait for a database. */
+/** Repeats a step that comes before the first lease. `runOnce` does not wait for a database that is away. */
 async function untilDone<T>(
   options: ResolvedRelayOptions,
   stopping: AbortSignal,
