@@ -1,8 +1,9 @@
 /**
- * Does the tasks that toolkit/rules/saga.ts has decided: runs, asks and undoes steps, and records what came of it.
+ * Does the tasks that toolkit/rules/saga.ts has decided: runs steps, asks for their outcome and undoes them, and
+ * records the results.
  *
- *   - a function that throws, hangs or returns what cannot be kept is a failure of its step, and of nothing else;
- *   - what throws after the claim is lost is not recorded: the next owner decides.
+ *   - a function that throws, does not end, or returns a value that cannot be kept fails its own step and nothing else;
+ *   - an error that comes after the claim is lost is not recorded: the next owner decides.
  */
 
 import { onAbort, unlessAborted } from "../../base/aborts.ts";
@@ -23,7 +24,10 @@ import type { SagaContext, SagaTxContext } from "./work.ts";
 
 type Direction = "forward" | "undo";
 
-/** Does what is next. Returns when every task has settled. Throws if the saga is lost, or the database is away. */
+/**
+ * Does the next tasks. Returns when all of them have settled. Throws if this process has lost the saga, or the database
+ * does not answer.
+ */
 export async function runTasks<Tx>(
   held: HeldSaga<Tx>,
   tasks: readonly SagaTask[],
@@ -89,7 +93,7 @@ function intentOf<Tx>(
   return { kind: direction === "undo" ? "undo began" : "began", step };
 }
 
-/** A sleep whose length cannot be worked out has failed. */
+/** Computes the length of a sleep. A function that throws or returns no valid number fails the step. */
 function sleepOf<Tx>(held: HeldSaga<Tx>, step: string): SagaEvent {
   try {
     const forMs = workOf(held, step).sleepMs?.(givenOf(held)) ?? 0;
@@ -102,7 +106,7 @@ function sleepOf<Tx>(held: HeldSaga<Tx>, step: string): SagaEvent {
   }
 }
 
-/** Input, results and identity. Each function gets its own copy: it may change it. */
+/** Returns input, results and identity for a function. Each call gets a copy of its own, which it may change. */
 function givenOf<Tx>(
   held: HeldSaga<Tx>,
 ): Pick<SagaContext<unknown, unknown>, "input" | "results" | "identity"> {
@@ -128,7 +132,7 @@ function keyOf<Tx>({ ref }: HeldSaga<Tx>, step: string, direction: Direction): P
   return remoteKey(parts);
 }
 
-/** Runs an undo. It gets the outcome of the step that it takes back. */
+/** Runs an undo. It gets the outcome of the step that it undoes. */
 async function undoStep<Tx>(
   held: HeldSaga<Tx>,
   { plan: { name: step }, undo }: SagaWork<Tx>,
@@ -145,7 +149,7 @@ async function undoStep<Tx>(
   return { kind: "undone", step };
 }
 
-/** Runs a function with a signal that aborts when its time is over, or the claim is lost. */
+/** Runs a function with a signal that aborts at its time limit, or when the claim is lost. */
 async function signalled<Tx, T>(
   held: HeldSaga<Tx>,
   timeoutMs: number | undefined,
@@ -168,7 +172,7 @@ async function signalled<Tx, T>(
   }
 }
 
-/** The same, and rejects when the signal aborts, also if the function goes on. */
+/** Does the same, and rejects when the signal aborts, even if the function goes on. */
 function limited<Tx, T>(
   held: HeldSaga<Tx>,
   timeoutMs: number | undefined,
@@ -236,7 +240,10 @@ async function call<Tx>(held: HeldSaga<Tx>, step: string, direction: Direction):
   await failpoint("saga.recorded");
 }
 
-/** It has happened, and what it returned cannot be kept: another attempt would return the same. */
+/**
+ * The error of a step that has had its effect and returned a value that cannot be kept. Another attempt would return
+ * the same value.
+ */
 class Unkept extends Error {}
 
 function keptOf(result: unknown): string | undefined {
@@ -247,7 +254,7 @@ function keptOf(result: unknown): string | undefined {
   }
 }
 
-/** Asks whether what was begun is there. A probe that throws does not know. */
+/** Asks the probe of a step whether its effect happened. If the probe throws, the outcome stays unknown. */
 async function ask<Tx>(held: HeldSaga<Tx>, step: string, direction: Direction): Promise<void> {
   const work = workOf(held, step);
   const at = sagaStep(held.progress, step);

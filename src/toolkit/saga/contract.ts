@@ -1,4 +1,4 @@
-/** What can be done with sagas: the face of sagas.ts. */
+/** The public interface of sagas. sagas.ts implements it. */
 
 import type { Tools } from "../once/tools.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
@@ -9,15 +9,18 @@ import type { SagaStatus, SagaView } from "./view.ts";
 
 /** Options of `createSagas`. All are optional. */
 export interface SagasOptions extends Tools {
-  /** How long a crash keeps a saga from others, in milliseconds. The lease is renewed while a step runs. Default 30 s. */
+  /**
+   * How long others wait after a crash before they take over a saga, in milliseconds. The lease is renewed while a step
+   * runs. Default 30,000.
+   */
   readonly leaseMs?: number;
-  /** How long a saga that has ended is kept, in milliseconds; as long `start` knows its identity. Default 7 days. */
+  /** How long a saga is kept after its end, in milliseconds. During this time `start` recognises its identity. Default 7 days. */
   readonly retainMs?: number;
-  /** Time between two searches of `run`, in milliseconds. Default 1,000. */
+  /** The time between two searches of `run` for sagas that are due, in milliseconds. Default 1,000. */
   readonly everyMs?: number;
-  /** How many sagas this process drives at once. Default 20. */
+  /** The most sagas that this process works on at once. Default 20. */
   readonly concurrency?: number;
-  /** Called with every error that no caller gets. Default: errors are ignored; the saga is driven again. */
+  /** Called with every error that no caller gets. Default: errors are ignored. The saga is tried again in any case. */
   readonly onError?: (error: unknown) => void;
 }
 
@@ -29,7 +32,7 @@ export interface SagaStartOptions {
   readonly signal?: AbortSignal;
 }
 
-/** What can be done with sagas in a transaction of the caller. */
+/** The operations of sagas inside a transaction of the caller. */
 export interface JoinedSagas<Tx> {
   /** Starts a saga if and only if the transaction is committed. A runner finds it then. */
   start<Input, Results>(
@@ -37,15 +40,18 @@ export interface JoinedSagas<Tx> {
     identity: ScopedKey,
     input: Input,
   ): Promise<SagaStatus<Results>>;
-  /** Gives a saga what it waits for if and only if the transaction is committed. */
+  /** Sends a signal to a saga if and only if the transaction is committed. */
   signal(ref: SagaRef, name: string, payload?: unknown): Promise<SagaView>;
 }
 
-/** Starts, drives and oversees sagas. Every process that has the definitions may have one. */
+/**
+ * Starts sagas, runs their steps, and lets operators act on them. `createSagas` creates it. Every process that has the
+ * definitions may have one.
+ */
 export interface Sagas<Tx> extends JoinedSagas<Tx>, AsyncDisposable {
   /**
-   * Starts a saga, and drives it in this process. A second start under the same identity returns the same saga. Throws
-   * `key_reused` if its input was another one.
+   * Starts a saga, and runs its steps in this process. A second start under the same identity returns the same saga.
+   * Throws `key_reused` if its input is another one.
    */
   start<Input, Results>(
     saga: Saga<Input, Results, Tx>,
@@ -53,30 +59,30 @@ export interface Sagas<Tx> extends JoinedSagas<Tx>, AsyncDisposable {
     input: Input,
     options?: SagaStartOptions,
   ): Promise<SagaStatus<Results>>;
-  /** The same inside a transaction that the caller has begun and will end. */
+  /** Returns the same operations inside a transaction that you have begun and will end. */
   in(tx: Tx): JoinedSagas<Tx>;
-  /** Drives all sagas that are due, again and again, until the signal aborts. Resolves when this process holds none. */
+  /** Runs all sagas that are due, again and again, until the signal aborts. Resolves when this process holds no saga any more. */
   run(signal: AbortSignal): Promise<void>;
-  /** Drives all sagas that are due now. Returns how many, and when the next one is due: milliseconds from now. */
+  /** Runs all sagas that are due now. Returns how many, and in how many milliseconds the next one is due. */
   runDue(): Promise<{ readonly ran: number; readonly nextDueMs: number | undefined }>;
-  /** Reads sagas, oldest first. It looks at the oldest 10,000 of those that are stored alike: that run, are stuck, have ended. */
+  /** Lists sagas, oldest first. It reads the oldest 10,000 of each kind: running, stuck, and ended. */
   list(filter?: SagaFilter): Promise<readonly SagaView[]>;
-  /** Reads one saga; undefined if there is none. */
+  /** Returns one saga. Returns undefined if there is none. */
   find(ref: SagaRef): Promise<SagaView | undefined>;
-  /** Lets a stuck saga try again; its attempts begin at one. Throws `saga_not_found` and `act_refused`. */
+  /** Lets a stuck saga try its step again, with the attempts counted from one. Throws `saga_not_found` and `act_refused`. */
   retry(ref: SagaRef, actor: SagaActor): Promise<SagaView>;
-  /** Takes the step at which a saga is stuck for done, with a result, or for undone. Throws as `retry`. */
+  /** Marks the step at which a saga is stuck as done, with a result, or as undone. Throws the same as `retry`. */
   skip(
     ref: SagaRef,
     step: string,
     actor: SagaActor & { readonly result?: unknown },
   ): Promise<SagaView>;
-  /** Has a saga undone that is not past its pivot. Throws as `retry`. */
+  /** Undoes a saga that has not passed its pivot. Throws the same as `retry`. */
   abort(ref: SagaRef, actor: SagaActor): Promise<SagaView>;
-  /** Ends a stuck saga as it is. Throws as `retry`. */
+  /** Ends a stuck saga without another step or undo. Throws the same as `retry`. */
   finish(ref: SagaRef, actor: SagaActor): Promise<SagaView>;
-  /** Counts sagas by state for the meter. Reads up to 10,000 that run and as many that are stuck, so call it seldom. */
+  /** Counts sagas by state for the meter. It reads up to 10,000 running and 10,000 stuck sagas, so call it seldom. */
   measure(): Promise<void>;
-  /** Begins no more steps, and resolves when no step of this process runs. Others go on with its sagas. */
+  /** Begins no more steps. Resolves when no step of this process runs. Other processes go on with its sagas. */
   stop(): Promise<void>;
 }

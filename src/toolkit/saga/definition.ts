@@ -1,7 +1,7 @@
 /**
- * Definitions of sagas. A definition is a value: each method returns a new one with one more step, and the results of the
- * steps before it have their types. Functions are found by the name of their step, so any process that has the definition
- * can go on with a saga, in either direction.
+ * Definitions of sagas. A definition is a value: each method returns a new one with one more step, which knows the
+ * types of the results before it. The function of a step is found by the name of the step, so any process that has the
+ * definition can go on with a saga, forward or back.
  */
 
 import type { JsonOf } from "../../base/json-of.ts";
@@ -30,8 +30,8 @@ export interface SagaDefinitionOptions<Input> {
   /** How long the outcome of a `probe` step may stay unknown before the saga is stuck, in milliseconds. Default one day. */
   readonly deadlineMs?: number;
   /**
-   * Says how a saga goes on that was started with older steps, which are not registered any more. Default: it is stuck
-   * (`definition_changed`) until a process with the old definition takes it up.
+   * Says how a saga goes on that was started with older steps, whose definition is not registered any more. Default:
+   * the saga is stuck (`definition_changed`) until a process that has the old definition continues it.
    */
   readonly migrate?: SagaMigrate<Input>;
 }
@@ -48,21 +48,21 @@ type Both<Results, Added> = {
       : never;
 };
 
-/** What a runner needs of a definition. */
+/** The parts of a definition that a runner needs. */
 export interface SagaDefinition<Tx> {
   readonly name: string;
   readonly version: number;
-  /** Names, kinds, order, groups and undos of the steps: a saga goes on only with a definition of the same outline. */
+  /** The names, kinds, order, groups and undos of the steps. A saga goes on only with a definition of the same outline. */
   readonly outline: string;
   readonly plan: SagaPlan;
   readonly works: ReadonlyMap<string, SagaWork<Tx>>;
-  /** For sagas of older versions. */
+  /** Called for sagas of older versions. */
   readonly migrate?: SagaMigrate<unknown>;
 }
 
 type Loose = SagaContext<unknown, unknown>;
 
-/** The functions of a step. What they get is what the builder has promised. */
+/** The functions of a step. They get the values that the types of the builder promise. */
 export interface SagaWork<Tx> {
   readonly plan: SagaStepPlan;
   readonly run?: (context: SagaTxContext<Tx, unknown, unknown>) => unknown;
@@ -72,70 +72,70 @@ export interface SagaWork<Tx> {
   readonly pauseMs: number;
   readonly pauseMsMax: number;
   readonly timeoutMs: number | undefined;
-  /** Of a sleep. */
+  /** The length of a sleep. */
   readonly sleepMs?: (context: Pick<Loose, "input" | "results" | "identity">) => number;
-  /** Of a signal. */
+  /** The check of a signal's payload. */
   readonly parse?: (payload: unknown) => unknown;
 }
 
-/** A saga: its steps, in order. Each method adds one and returns a new definition. */
+/** A saga: its steps, in order. Each method adds one step and returns a new definition. */
 export interface Saga<Input, Results, Tx = unknown> {
   readonly name: string;
   readonly version: number;
-  /** What a runner needs of it. */
+  /** The parts that a runner needs. */
   readonly definition: SagaDefinition<Tx>;
   /** Writes to the ledger's database. The writes and the record of the step are one transaction. */
   tx<const Name extends string, T>(
     name: Name,
     step: SagaTxStep<Tx, Input, Results, T>,
   ): Saga<Input, With<Results, Name, JsonOf<T>>, Tx>;
-  /** Calls another system, which recognises `key`: a repeated call has one effect. */
+  /** Calls another system that recognises `key`, so that a repeated call has one effect. */
   call<const Name extends string, T>(
     name: Name,
     step: SagaCallStep<Input, Results, T>,
   ): Saga<Input, With<Results, Name, JsonOf<T>>, Tx>;
-  /** Calls another system, which is asked before the call is repeated or undone. */
+  /** Calls another system. Before the call is repeated or undone, `probe` asks that system whether it happened. */
   probe<const Name extends string, T>(
     name: Name,
     step: SagaProbeStep<Input, Results, T>,
   ): Saga<Input, With<Results, Name, JsonOf<T>>, Tx>;
-  /** Runs `tx`, `call` and `probe` steps side by side. All have settled before the saga goes on, or is undone. */
+  /** Runs `tx`, `call` and `probe` steps side by side. The saga goes on, or is undone, when all of them have settled. */
   parallel<Added>(
     name: string,
     build: (group: SagaGroup<Input, Results, Tx, unknown>) => SagaGroup<Input, Results, Tx, Added>,
   ): Saga<Input, Both<Results, Added>, Tx>;
-  /** The step after which the saga only goes forward: what comes after it is tried, and never undone. */
+  /** The point of no return: after this step the saga only goes forward. Later steps are tried again, and never undone. */
   pivot<const Name extends string, T>(
     name: Name,
     step: SagaTxWork<Tx, Input, Results, T> & { readonly kind?: "tx" },
   ): Saga<Input, With<Results, Name, JsonOf<T>>, Tx>;
-  /** The same as a call. */
+  /** The same with a call to another system. */
   pivot<const Name extends string, T>(
     name: Name,
     step: SagaCallWork<Input, Results, T> & { readonly kind: "call" },
   ): Saga<Input, With<Results, Name, JsonOf<T>>, Tx>;
-  /** The same as a call that can be asked for. */
+  /** The same with a call whose outcome a probe can ask for. */
   pivot<const Name extends string, T>(
     name: Name,
     step: SagaProbeWork<Input, Results, T> & { readonly kind: "probe" },
   ): Saga<Input, With<Results, Name, JsonOf<T>>, Tx>;
-  /** Waits so many milliseconds. No process is needed meanwhile. */
+  /** Waits for a number of milliseconds. No process needs to run meanwhile. */
   sleep(
     name: string,
     ms:
       | number
       | ((context: Pick<SagaContext<Input, Results>, "input" | "results" | "identity">) => number),
   ): Saga<Input, Results, Tx>;
-  /** Waits for `signal()` of this name. What it brought is the result. */
+  /** Waits for a `signal()` of this name. Its payload is the result of the step. */
   signal<const Name extends string, T = unknown>(
     name: Name,
     step?: SagaSignalStep<T>,
   ): Saga<Input, With<Results, Name, JsonOf<T> | undefined>, Tx>;
 }
 
-/** Steps that run side by side: `parallel()` of a saga. */
+/** Collects the steps that run side by side, for `parallel()` of a saga. */
 export interface SagaGroup<Input, Results, Tx, Added> {
-  /** What has been added. */
+  /** The steps so far. */
   readonly works: readonly SagaWork<Tx>[];
   tx<const Name extends string, T>(
     name: Name,
@@ -152,9 +152,9 @@ export interface SagaGroup<Input, Results, Tx, Added> {
 }
 
 /**
- * Defines a saga: steps with their undos, which run to their end or are undone, over crashes and restarts. `Input` is the
- * type of what a saga is started with, `Tx` the transaction of the ledger's client, for `tx` steps. A definition has no
- * effect by itself: pass it to `createSagas`. Throws `invalid_options`.
+ * Defines a saga: steps with their undos. The saga runs to its end or is undone, over crashes and restarts. `Input` is
+ * the type of its input; `Tx` is the transaction type of the ledger's client, for `tx` steps. A definition does nothing
+ * by itself: pass it to `createSagas`. Throws `invalid_options`.
  *
  * ```ts
  * import { createSagas, defineSaga } from "hapax/saga";
@@ -242,7 +242,7 @@ function groupOf<Input, Results, Tx, Added>(
   };
 }
 
-/** A step as its functions see it once the types of its input and results are forgotten. */
+/** A step without the types of its input and results. */
 type AnyStep<Tx> = SagaStepOptions &
   Pick<SagaWork<Tx>, "run" | "undo" | "probe"> & { readonly kind?: string };
 
@@ -316,7 +316,7 @@ function signalOf<Tx, T>(
   return waitOf("signal", name, { timeoutMs, onTimeout, ...(parse && { parse }) });
 }
 
-/** Letters, digits, and what joins them: names are parts of keys, of scopes, and of drawings. */
+/** Names have letters, digits, and characters that join them, because they are parts of keys, of scopes, and of drawings. */
 const NAME = /^[\p{L}\p{N}][\p{L}\p{N} ._-]*$/u;
 
 function checkName(check: Check, what: string, name: unknown): void {
@@ -376,7 +376,7 @@ function definitionOf<Tx>(parts: Parts<Tx>): SagaDefinition<Tx> {
   };
 }
 
-/** What is drawn for a kind of step. */
+/** The shape of each kind of step in a drawing. */
 const SHAPES: Readonly<Record<SagaStepKind, readonly [string, string]>> = {
   tx: ["[(", ")]"],
   call: ["[", "]"],
@@ -386,7 +386,8 @@ const SHAPES: Readonly<Record<SagaStepKind, readonly [string, string]>> = {
 };
 
 /**
- * Draws a saga as a Mermaid flowchart: the steps forward, dotted the way back, the pivot with a thick border.
+ * Draws a saga as a Mermaid flowchart. Solid arrows are the steps, dotted arrows the undos, and the pivot has a thick
+ * border.
  *
  * ```ts
  * import { defineSaga, describeSaga } from "hapax/saga";
@@ -430,7 +431,7 @@ export function describeSaga<Input, Results, Tx>({ definition }: Saga<Input, Res
   return `${lines.join("\n")}\n`;
 }
 
-/** The way back: last begun first. */
+/** Draws the undos: the step that began last is undone first. */
 function undoLines(
   stages: readonly SagaStagePlan[],
   ids: ReadonlyMap<string, string>,

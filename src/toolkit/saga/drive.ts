@@ -1,10 +1,10 @@
 /**
- * Takes hold of sagas, and drives each as far as it goes: to its end, to where it is stuck, or to a wait.
+ * Claims sagas, and runs each as far as possible: to its end, until it is stuck, or until it has to wait.
  *
- *   - SA8: a saga goes on only with a definition of its own outline, or a newer one that migrates it; one that is not here is
- *     left to a process that has it;
- *   - a process that ends while a `tx` step is next counts as an attempt of that step, and one that was to ask for an outcome
- *     as a question that was lost: it may be what ends it.
+ *   - SA8: a saga goes on only with a definition of its own outline, or with a newer one that migrates it. A saga
+ *     without such a definition here is left to a process that has one;
+ *   - if a process ends during a `tx` step, that counts as an attempt of the step; if it ends during a probe, that
+ *     counts as a probe without an answer. The step itself may be what ends the process.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -33,7 +33,7 @@ export function definitionFor<Tx>(
   return definitions.get(saga)?.find((one) => one.outline === outline);
 }
 
-/** The definitions of a name, the newest version first. */
+/** Returns the definitions of a name, the newest version first. */
 export function newestFirst<Tx>(
   definitions: SagaDefinitions<Tx>,
   saga: string,
@@ -41,7 +41,10 @@ export function newestFirst<Tx>(
   return (definitions.get(saga) ?? []).toSorted((one, other) => other.version - one.version);
 }
 
-/** Drives a saga until it ends, is stuck, waits, or is wanted no more. Throws if it is lost, or the database is away. */
+/**
+ * Runs a saga until it ends, is stuck, waits, or this process has to stop. Throws if the saga is lost, or the database
+ * does not answer.
+ */
 export async function drive<Tx>(held: HeldSaga<Tx>, stopping: AbortSignal): Promise<void> {
   try {
     while (!held.isOver) {
@@ -97,7 +100,7 @@ function heldAs<Tx>(
   return new HeldSaga(shop, definition, claim, reading);
 }
 
-/** Makes the entry of a new saga, and holds it. Returns undefined if there is one already. */
+/** Creates the entry of a new saga under a claim of this process. Returns undefined if the entry exists. */
 export async function makeSaga<Tx>(
   shop: SagaShop<Tx>,
   definition: SagaDefinition<Tx>,
@@ -118,7 +121,7 @@ export async function makeSaga<Tx>(
   return heldAs(shop, definition, place, { token, attempts: 1 }, reading, startedMs);
 }
 
-/** What a new saga is: due at once, for any runner. */
+/** Returns the first entry of a saga: due at once, for any runner. */
 export function firstWrite(progress: SagaProgress, fingerprint: string): EntryWrite {
   return {
     state: "running",
@@ -131,7 +134,7 @@ export function firstWrite(progress: SagaProgress, fingerprint: string): EntryWr
   };
 }
 
-/** Takes hold of a saga that is due. Returns undefined if it is not for this process, or another one was faster. */
+/** Claims a saga that is due. Returns undefined if this process cannot run it, or another process was faster. */
 export async function takeSaga<Tx>(
   shop: SagaShop<Tx>,
   definitions: SagaDefinitions<Tx>,
@@ -179,7 +182,7 @@ export async function takeSaga<Tx>(
   return held;
 }
 
-/** Another process held it and is gone. A `tx` step and a question leave no intent behind: the loss itself is counted. */
+/** Counts the loss after another process died with the saga: a `tx` step and a probe leave no intent behind. */
 function afterLoss(plan: SagaPlan, found: SagaProgress, nowMs: number): SagaProgress {
   const { progress, next } = decideNext(plan, found, nowMs);
   const tasks = next.kind === "run" ? next.tasks : next.kind === "undo" ? [next.task] : [];
@@ -195,12 +198,15 @@ function afterLoss(plan: SagaPlan, found: SagaProgress, nowMs: number): SagaProg
   );
 }
 
-/** The definition that a saga goes on with, or why it does not. `why` undefined: this process knows only older ones. */
+/**
+ * The definition with which a saga goes on, or the reason why it does not. `why` undefined: this process has only older
+ * definitions.
+ */
 type Fitting<Tx> =
   | { readonly definition: SagaDefinition<Tx>; readonly progress: SagaProgress }
   | { readonly definition?: undefined; readonly why: string | undefined };
 
-/** SA8: the definition of its outline; else the newest one, if that is newer than the saga and migrates it. */
+/** SA8: returns the definition of the same outline; else the newest one, if it is newer than the saga and migrates it. */
 function fit<Tx>(
   definitions: SagaDefinitions<Tx>,
   progress: SagaProgress,
@@ -220,8 +226,8 @@ function fit<Tx>(
 }
 
 /**
- * SA8: if this process has a definition that is as new or newer, the steps were changed, and operators can see that. Either
- * way another process may have it, so it stays due, after a while.
+ * SA8: leaves a saga for another process. If this process has a definition that is as new or newer, the steps have
+ * changed, and the entry says so for operators. The saga stays due, after a while.
  */
 async function leaveForOthers<Tx>(
   shop: SagaShop<Tx>,
@@ -239,7 +245,7 @@ async function leaveForOthers<Tx>(
   await postpone(shop, entry, data, "next");
 }
 
-/** Lets a saga be due later, so that those behind it get their turn. */
+/** Makes a saga due later, so that the sagas after it get their turn. */
 export async function postpone<Tx>(
   { ledger }: SagaShop<Tx>,
   { place, token, revision, attempts }: Entry & { readonly place: Place },
@@ -261,7 +267,7 @@ export async function postpone<Tx>(
   );
 }
 
-/** The progress of a saga that has not begun. */
+/** Returns the progress of a saga that has not begun. */
 export function beginningOf<Tx>(
   { name, version, outline }: SagaDefinition<Tx>,
   input: string | undefined,

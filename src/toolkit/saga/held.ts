@@ -1,11 +1,13 @@
 /**
- * A saga that this process holds. Every write of it is here.
+ * A saga that this process holds. All its writes are in this file.
  *
- *   - SA1: a write counts only if the entry is as this process knows it, under its token; a zombie gets `lease_lost`;
- *   - writes are made one after the other; an act of an operator or a signal that came in between is taken over first;
- *   - nothing is begun, and no transaction is committed, on what such an act has changed: the saga is decided anew;
- *   - a record without an answer is written again, a commit without one is looked up under a lock; what was stored is known by
- *     the number of its write, which acts keep.
+ *   - SA1: a write counts only if the entry is the one that this process knows, under its token. A process that has
+ *     lost the saga gets `lease_lost`;
+ *   - writes are made one after the other. An act of an operator, or a signal, that came in between is taken over
+ *     first;
+ *   - after such an act nothing begins and no transaction commits before the next step is decided anew;
+ *   - a record without an answer is written again, and a commit without an answer is looked up under a lock. Each write
+ *     has a number, by which this process recognises what was stored; acts keep that number.
  */
 
 import type { Clock } from "../../base/clock.ts";
@@ -23,21 +25,21 @@ import type { SagaProgress, SagaWait } from "../rules/saga-plan.ts";
 import type { SagaDefinition } from "./definition.ts";
 import { decodeSaga, encodeSaga, refOfPlace, type SagaRef } from "./record.ts";
 
-/** What all sagas of a runner share. */
+/** The parts that all sagas of a runner share. */
 export interface SagaShop<Tx> {
   readonly ledger: Ledger<Tx>;
   readonly tools: ResolvedTools;
-  /** For waiting: its timers keep the process alive. */
+  /** The clock for waiting: its timers keep the process alive. */
   readonly clock: Clock;
   readonly leaseMs: number;
   readonly retainMs: number;
 }
 
-/** What is known of an entry: its progress, and when it was read. */
+/** An entry as it was read: its progress, and the time of the reading. */
 export interface SagaReading {
   readonly progress: SagaProgress;
   readonly revision: number;
-  /** Its age when it was read, and the steady time at which the answer was there. */
+  /** The age of the entry when it was read, and the steady time at which the answer arrived. */
   readonly ageMs: number;
   readonly readMs: number;
 }
@@ -46,20 +48,20 @@ interface Prepared {
   readonly progress: SagaProgress;
   readonly write: EntryWrite;
   readonly isOver: boolean;
-  /** Steps that have an outcome with it. */
+  /** The steps whose outcome this write records. */
   readonly told: ReadonlySet<string>;
 }
 
-/** A write of this process. It is the same in every try, so that what was stored is recognised. */
+/** A write of this process. Every try writes the same, so that this process recognises what was stored. */
 interface Attempt {
-  /** No other write under this token has it. */
+  /** No other write under this token has this number. */
   readonly number: number;
   readonly events: readonly SagaEvent[];
   readonly isBeginning: boolean;
   readonly nowMs: number;
 }
 
-/** Thrown to roll a transaction back: an act has come in between. */
+/** Thrown to roll a transaction back, because an act came in between. */
 class Changed extends Error {}
 
 export class HeldSaga<Tx> {
@@ -72,10 +74,10 @@ export class HeldSaga<Tx> {
   #progress: SagaProgress;
   #revision: number;
   #isOver = false;
-  /** The number of the newest write that was tried, and those that were found stored. */
+  /** The number of the newest write that was tried, and the numbers of writes that were found stored. */
   #number: number;
   readonly #stored = new Set<number>();
-  /** Steps whose attempts have not settled. Nothing is concluded from where they stand. */
+  /** The steps whose attempts have not settled. Their recorded states decide nothing yet. */
   #flying: ReadonlySet<string> = new Set();
 
   constructor(
@@ -94,7 +96,7 @@ export class HeldSaga<Tx> {
     this.#number = reading.progress.write ?? 0;
   }
 
-  /** Whether this process has written the end, or has given the saga back. */
+  /** Whether this process has recorded the end, or has given the saga back. */
   get isOver(): boolean {
     return this.#isOver;
   }
@@ -108,7 +110,7 @@ export class HeldSaga<Tx> {
     return this.#progress;
   }
 
-  /** The time of the saga. Never ahead of the database's: a sleep does not end early. */
+  /** The time of the saga. It is never ahead of the database's time, so that no sleep ends early. */
   nowMs(): number {
     const { ageMs, readMs } = this.#reading;
     return Math.max(0, Math.floor(ageMs + this.shop.tools.clock.steadyMs() - readMs));
@@ -119,8 +121,8 @@ export class HeldSaga<Tx> {
   }
 
   /**
-   * SA2: writes down what is about to begin. Returns false if it has to be decided anew. `steps` are all that run now: until each
-   * of them has an outcome, nothing is decided.
+   * SA2: records the steps that are about to begin. Returns false if the next step has to be decided anew. `steps` has
+   * all running steps: nothing is decided until each of them has an outcome.
    */
   async begin(steps: readonly string[], events: readonly SagaEvent[]): Promise<boolean> {
     this.claim.requireHeld();
@@ -128,17 +130,20 @@ export class HeldSaga<Tx> {
     return events.length === 0 || (await this.#persist(events, true));
   }
 
-  /** Every step that ran has an outcome. */
+  /** Marks all running steps as settled. */
   land(): void {
     this.#flying = new Set();
   }
 
-  /** Writes down what has happened. */
+  /** Records what has happened. */
   async record(events: readonly SagaEvent[]): Promise<void> {
     await this.#persist(events, false);
   }
 
-  /** Tries for as long as the claim is held: the database may be away for a moment, or an act have the entry locked. */
+  /**
+   * Writes, and tries again as long as the claim is held: the database may be away for a moment, or an act may have
+   * locked the entry.
+   */
   async #persist(events: readonly SagaEvent[], isBeginning: boolean): Promise<boolean> {
     const { tools, clock } = this.shop;
     const nextMs = growingPauses(tools.random);
@@ -162,7 +167,10 @@ export class HeldSaga<Tx> {
     return { number: this.#number, events, isBeginning, nowMs: this.nowMs() };
   }
 
-  /** Gives the saga back until then. Undefined: until something comes. Returns false if it has to be decided anew. */
+  /**
+   * Gives the saga back until `untilMs`. Undefined: until a signal or an act comes. Returns false if the next step has
+   * to be decided anew.
+   */
   async park(
     waiting: { readonly for: SagaWait; readonly step?: string | undefined },
     leaseMs: number | undefined,
@@ -186,8 +194,8 @@ export class HeldSaga<Tx> {
   }
 
   /**
-   * SA2: runs work in a transaction, and writes down its event there. Returns false if it has to be decided anew: then
-   * nothing has happened. Throws what the work throws, and what the database says; then nothing has happened either.
+   * SA2: runs work in a transaction that also records its event. Returns false if the next step has to be decided anew.
+   * Throws the errors of the work and of the database. In both cases the transaction had no effect.
    */
   async transact(
     work: (tx: Tx, signal: AbortSignal) => Promise<SagaEvent>,
@@ -236,7 +244,7 @@ export class HeldSaga<Tx> {
     }
   }
 
-  /** In a transaction. Throws `Changed` if an act has come in between. */
+  /** Records an event inside a transaction. Throws `Changed` if an act came in between. */
   async #checkpoint(joined: Ledger<Tx>, { write }: Prepared): Promise<number> {
     const { place } = this.claim;
     for (;;) {
@@ -246,7 +254,7 @@ export class HeldSaga<Tx> {
     }
   }
 
-  /** The commit got no answer. The entry is locked until that transaction has ended, one way or the other. */
+  /** Finds out whether a commit without an answer happened. The entry is locked until that transaction has ended. */
   async #isCommitted(prepared: Prepared, cause: unknown): Promise<boolean> {
     if (this.claim.signal.aborted) throw cause;
     const { ledger, tools, clock } = this.shop;
@@ -266,7 +274,7 @@ export class HeldSaga<Tx> {
     }
   }
 
-  /** Whether a write is in what was found, also below an act that came after it. Takes over both. */
+  /** Returns whether a write is in the entry that was read, also if an act came after it. Takes over both. */
   #isStored(tried: Prepared, revision: number, found: SagaProgress): boolean {
     if (found.write !== tried.progress.write) return false;
     this.#take({ ...tried, progress: found }, revision);
@@ -295,7 +303,7 @@ export class HeldSaga<Tx> {
     }
   }
 
-  /** What the progress becomes, and what is written for it. The last step of a saga writes its end as well. */
+  /** Returns the new progress and the write for it. The last step of a saga also writes its end. */
   #prepare({ number, events, isBeginning, nowMs }: Attempt): Prepared {
     const { plan } = this.definition;
     const told = new Set(events.map(({ step }) => step));

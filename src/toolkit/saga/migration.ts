@@ -1,4 +1,4 @@
-/** What users write so that a saga goes on with other steps (SA8), and how it is asked. */
+/** The types with which users migrate a saga to other steps (SA8), and the call of their function. */
 
 import { wordsOfError } from "../../base/error-words.ts";
 import type { SagaProgress, SagaStepProgress } from "../rules/saga-plan.ts";
@@ -12,31 +12,34 @@ import { SAGA_FAILURE_CHARS_MAX } from "./limits.ts";
 import { encodeSaga } from "./record.ts";
 import { jsonOf, parsed, resultsOf } from "./values.ts";
 
-/** A saga that was started with older steps. */
+/** Describes a saga that was started with older steps. */
 export interface SagaBefore {
-  /** The version that it was started with. */
+  /** The version of the definition with which it was started. */
   readonly version: number;
   readonly input: unknown;
-  /** Of the steps that are done, by name. */
+  /** The results of the steps that are done, by name. */
   readonly results: Readonly<Record<string, unknown>>;
   /** The states of the steps that have begun, by name. */
   readonly states: Readonly<Record<string, SagaStepProgress["state"]>>;
 }
 
-/** What becomes of it. All members are optional: steps keep their progress under their names. */
+/** Says how the saga goes on. All members are optional: steps keep their progress under their names. */
 export interface SagaMigration<Input> {
-  /** The input that the new steps get. Default: what the saga was started with. */
+  /** The input for the new steps. Default: the input with which the saga was started. */
   readonly input?: Input;
-  /** Steps that are new and not to be run in this saga, with the results that later steps get. */
+  /** New steps that this saga must not run, with the results that later steps get. */
   readonly done?: Readonly<Record<string, unknown>>;
-  /** Steps that are gone, or have no undo any more, although they may have left something behind. Nothing will undo it. */
+  /** Steps that were removed, or have no undo any more, although they may have had an effect. Nothing will undo that effect. */
   readonly dropped?: readonly string[];
 }
 
-/** Returns undefined, or throws, if the saga cannot go on: then it is stuck. It is called again after a crash. */
+/**
+ * Migrates an older saga. Return undefined, or throw, if it cannot go on: then it is stuck. The function is called
+ * again after a crash.
+ */
 export type SagaMigrate<Input> = (before: SagaBefore) => SagaMigration<Input> | undefined;
 
-/** Asks a definition how an older saga goes on with it. */
+/** Asks a definition how an older saga goes on. */
 export function migrateSaga<Tx>(
   target: SagaDefinition<Tx>,
   progress: SagaProgress,

@@ -1,8 +1,10 @@
 /**
- * Lists sagas, and does what operators and signals do to one. Needs no definition.
+ * Lists sagas, and applies the acts of operators and signals. Needs no definition.
  *
- *   - SA6: an act is one write, under the revision that it was decided on; it is decided anew if a runner was faster;
- *   - an act on a saga that a runner holds does not take it away: the runner takes it over with its next write.
+ *   - SA6: an act is one write, under the revision for which it was decided. If a runner was faster, it is decided
+ *     anew;
+ *   - an act on a saga that a runner holds leaves the saga with that runner, which takes the act over with its next
+ *     write.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -25,7 +27,7 @@ import {
 } from "./record.ts";
 import { type SagaState, type SagaView, sagaStateOf, sagaViewOf } from "./view.ts";
 
-/** What `list()` looks for. All members are optional. */
+/** Selects sagas for `list()`. All members are optional. */
 export interface SagaFilter {
   readonly saga?: string;
   readonly scope?: string;
@@ -34,7 +36,7 @@ export interface SagaFilter {
   readonly max?: number;
 }
 
-/** Who acts, and why: both are kept in the history of the saga. */
+/** Who acts on a saga, and why. The history of the saga keeps both. */
 export interface SagaActor {
   readonly by: string;
   readonly note?: string;
@@ -76,7 +78,7 @@ export async function listSagas<Tx>(
   return (isMixed ? views.toSorted((one, other) => other.ageMs - one.ageMs) : views).slice(0, max);
 }
 
-/** How the entry of a saga is stored. One without its definition is stuck, and stays due. */
+/** The state of the stored entry for each state of a saga. A saga without its definition is stuck, and stays due. */
 const STORED_AS: Readonly<Record<SagaState, readonly EntryState[]>> = {
   running: ["running"],
   sleeping: ["running"],
@@ -87,7 +89,7 @@ const STORED_AS: Readonly<Record<SagaState, readonly EntryState[]>> = {
   finished: ["done"],
 };
 
-/** SA9: one that cannot be read does not hide the others. */
+/** SA9: a saga that cannot be read does not hide the others. */
 function readable(entry: PlacedEntry, onError: (error: unknown) => void): SagaView | undefined {
   try {
     return sagaViewOf(entry.place, entry);
@@ -129,7 +131,7 @@ export async function findSaga<Tx>(
   return entry === undefined ? undefined : sagaViewOf(place, entry);
 }
 
-/** Does what an operator wants. Throws `saga_not_found`, and `act_refused` if it does not fit. */
+/** Applies the act of an operator. Throws `saga_not_found`, and `act_refused` if the saga is not in a state for it. */
 export async function actOnSaga<Tx>(
   shop: SagaShop<Tx>,
   ref: SagaRef,
@@ -143,7 +145,10 @@ export async function actOnSaga<Tx>(
   return await change(shop, ref, bringsValue, (progress, nowMs) => decideAct(progress, act, nowMs));
 }
 
-/** Gives a saga what it waits for, or will. `payloadFor` says what that is, as JSON, for the steps that the saga has. */
+/**
+ * Sends a signal to a saga that waits for it now or later. `payloadFor` returns the payload as JSON, for the steps of
+ * the saga.
+ */
 export async function signalSaga<Tx>(
   shop: SagaShop<Tx>,
   ref: SagaRef,
@@ -155,7 +160,7 @@ export async function signalSaga<Tx>(
   );
 }
 
-/** A runner that writes at the same moment is faster at most so often: each time the saga has got on. */
+/** How often an act is tried while a runner writes at the same moment. The saga has advanced each time. */
 const TRIES_MAX = 1_000;
 
 async function change<Tx>(

@@ -17,7 +17,7 @@ import { SAGA_BYTES_MAX, SAGA_ROOM_BYTES, SAGA_SHORT_CHARS, SAGA_SHORT_MOMENTS }
 /** The kind of the entries of sagas. */
 export const SAGA_KIND = "saga";
 
-/** Names one saga: its definition, and the identity that it was started with. */
+/** Names one saga: its definition, and the identity with which it was started. */
 export interface SagaRef extends ScopedKey {
   /** The name of its definition. */
   readonly saga: string;
@@ -41,7 +41,7 @@ export function refOfPlace({ scope, key }: Place): SagaRef {
 }
 
 /**
- * Encodes a saga. SA6: what happens to it can always be written, so a history without room is shortened. `bringsValue`: the
+ * Encodes a saga. SA6: its progress can always be written, so a history without room is shortened. `bringsValue`: the
  * write brings a result, an input or a payload; it throws `invalid_request` if the saga has no room for that.
  */
 export function encodeSaga(progress: SagaProgress, bringsValue = false): Uint8Array {
@@ -62,7 +62,7 @@ function requireRoom({ length }: Uint8Array, max: number): void {
   throw new HapaxError("invalid_request", `the saga is too large to be kept; ${facts}`);
 }
 
-/** The same saga, with its first and last moments alone, and the beginnings of the texts of errors. */
+/** Returns the same saga with only the first and last moments of its history, and the beginnings of error texts. */
 function shortened(progress: SagaProgress): SagaProgress {
   const cut = (text: string): string => text.slice(0, SAGA_SHORT_CHARS);
   const { history, steps } = progress;

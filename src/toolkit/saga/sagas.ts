@@ -1,10 +1,10 @@
 /**
- * Sagas over a ledger: they are started, driven to their ends by any process that has their definitions, and seen to by
- * operators.
+ * Sagas over a ledger: starts them, runs them to their end in any process that has their definitions, and lets
+ * operators act on them.
  *
- *   - SA7: the entry of an identity is made once; a second start gets the saga that is there;
- *   - SA9: each saga is driven by itself; what one throws, or cannot read, concerns no other;
- *   - a search for sagas that are due costs one statement, however many sleep.
+ *   - SA7: the entry of an identity is created once. A second start gets the existing saga;
+ *   - SA9: each saga runs by itself. An error of one, or an entry that cannot be read, affects no other;
+ *   - a search for sagas that are due costs one statement, however many sagas sleep.
  */
 
 import { waitingClock } from "../../base/clock.ts";
@@ -51,7 +51,7 @@ import { jsonOf } from "./values.ts";
 import { type SagaStatus, type SagaView, statusOf } from "./view.ts";
 
 /**
- * Creates the sagas of a ledger. Pass every definition whose sagas this process shall drive, old versions too. Throws
+ * Creates the sagas of a ledger. Pass every definition whose sagas this process should run, old versions too. Throws
  * `invalid_options`, and `unsupported` for `tx` steps on a ledger without transactions.
  *
  * ```ts
@@ -90,7 +90,7 @@ class LedgerSagas<Tx> implements Sagas<Tx> {
   readonly #onError: (error: unknown) => void;
   readonly #stopping = new AbortController();
   readonly #driven = new Map<string, Promise<void>>();
-  /** Sagas that are due and about to be held. */
+  /** Sagas that are due, and that this process is about to claim. */
   readonly #taking = new Set<string>();
 
   constructor(
@@ -295,7 +295,7 @@ class LedgerSagas<Tx> implements Sagas<Tx> {
     return { ran, nextDueMs: await entries.nextDue([SAGA_KIND]) };
   }
 
-  /** Begins to drive what is due, as far as there is room. Returns when the next one is due. */
+  /** Begins to run the sagas that are due, as far as there is room. Returns when the next one is due. */
   async #search(taken: Set<Promise<unknown>>, stopping: AbortSignal): Promise<number | undefined> {
     const room = this.#batch - taken.size;
     if (room <= 0) return undefined;
@@ -315,7 +315,7 @@ class LedgerSagas<Tx> implements Sagas<Tx> {
     return this.#shop.ledger.entries.scan({ ...filter, max });
   }
 
-  /** Never rejects. Returns whether this process has driven it. */
+  /** Returns whether this process has run the saga. Never rejects. */
   async #take(entry: PlacedEntry, readMs: number, stopping: AbortSignal): Promise<boolean> {
     const id = idOf(entry.place);
     if (stopping.aborted || this.#driven.has(id) || this.#taking.has(id)) return false;
@@ -335,7 +335,7 @@ class LedgerSagas<Tx> implements Sagas<Tx> {
     }
   }
 
-  /** A saga that cannot even be read would be the first one in each search. */
+  /** Makes a saga that cannot be read due later. Otherwise it would be the first one in each search. */
   async #putAside(entry: PlacedEntry): Promise<void> {
     try {
       await postpone(this.#shop, entry, entry.data);
@@ -354,7 +354,7 @@ class LedgerSagas<Tx> implements Sagas<Tx> {
     await this.#followed(held, () => drive(held, either));
   }
 
-  /** Never rejects: what it throws concerns this saga alone, and its lease ends by itself. */
+  /** Runs a claimed saga. Never rejects: an error concerns this saga alone, and its lease ends by itself. */
   async #followed(held: HeldSaga<Tx>, work: () => Promise<void>): Promise<void> {
     const id = idOf(held.claim.place);
     const driving = work().catch((error: unknown) => {
@@ -395,7 +395,7 @@ class LedgerSagas<Tx> implements Sagas<Tx> {
   }
 }
 
-/** Nothing more happens by itself. */
+/** Whether nothing more happens to the saga by itself. */
 function isSettled({ state }: SagaView): boolean {
   return state === "completed" || state === "undone" || state === "finished" || state === "stuck";
 }
@@ -418,7 +418,7 @@ async function readStatus<Tx, Results>(
   return statusOf(place, entry, isDuplicate);
 }
 
-/** SA7: by what the input says, in any order of members. */
+/** SA7: returns a digest of the input that does not depend on the order of members. */
 async function fingerprintOf(json: string | undefined): Promise<string> {
   const text = json === undefined ? "" : (canonicalText(json) ?? json);
   return `saga-1:${hexOf(await webDigest(new TextEncoder().encode(text)))}`;

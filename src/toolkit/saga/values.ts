@@ -1,4 +1,4 @@
-/** Inputs, results and payloads of sagas: values that are kept as JSON. */
+/** Encodes inputs, results and payloads of sagas as JSON. */
 
 import { HapaxError } from "../../base/errors.ts";
 import { exactJson } from "../../base/exact-json.ts";
@@ -7,7 +7,7 @@ import { SAGA_RESULT_BYTES_MAX } from "./limits.ts";
 
 const encoder = new TextEncoder();
 
-/** The JSON of a value; undefined for undefined. Throws `invalid_request` if it cannot be kept as it is. */
+/** Returns the JSON of a value; undefined for undefined. Throws `invalid_request` for a value that JSON cannot keep unchanged. */
 export function jsonOf(value: unknown, what = "result"): string | undefined {
   if (value === undefined) return undefined;
   const json = exactJson(value, what);
@@ -23,7 +23,7 @@ export function parsed(json: string | undefined): unknown {
   return json === undefined ? undefined : JSON.parse(json);
 }
 
-/** The results of the steps that are done, or were, by name. */
+/** Returns the results of the steps that are done, or were done before their undo, by name. */
 export function resultsOf({ steps }: SagaProgress): Readonly<Record<string, unknown>> {
   return Object.fromEntries(
     Object.entries(steps)

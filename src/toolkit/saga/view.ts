@@ -1,4 +1,4 @@
-/** Views of a saga, made of its entry. */
+/** Describes a saga for programs and operators, from its entry. */
 
 import type { Entry, Place } from "../ledgers/ledger.ts";
 import type {
@@ -12,8 +12,8 @@ import { decodeSaga, refOfPlace, type SagaRef } from "./record.ts";
 import { resultsOf } from "./values.ts";
 
 /**
- * Where a saga is. `sleeping`: it waits, and no process holds it. `completed`: all steps are done. `undone`: what was done is
- * taken back. `finished`: an operator has ended it as it was.
+ * The state of a saga. `sleeping`: it waits, and no process holds it. `completed`: all steps are done. `undone`: all
+ * its effects are undone. `finished`: an operator has ended it without another step.
  */
 export type SagaState =
   | "running"
@@ -36,7 +36,7 @@ export interface SagaView extends SagaRef {
     readonly step?: string | undefined;
     readonly leftMs: number | undefined;
   };
-  /** Why it is, or was, undone. */
+  /** The failure for which the saga is being undone, or was undone. */
   readonly cause?: SagaFailure & { readonly step?: string | undefined };
   readonly stuck?: SagaStuck;
   /** The steps that have begun. */
@@ -46,19 +46,19 @@ export interface SagaView extends SagaRef {
     readonly attempts: number;
     readonly failure?: SagaFailure;
   }[];
-  /** What has happened, oldest first. */
+  /** What has happened to the saga, oldest first. */
   readonly history: readonly SagaMoment[];
 }
 
 /** A saga at one moment, with the results of its steps. */
 export type SagaStatus<Results> = SagaView & {
-  /** Whether it had been started before, by another call. */
+  /** An earlier call had started the saga. */
   readonly isDuplicate: boolean;
 } & (
     | { readonly state: "completed"; readonly results: Results }
     | {
         readonly state: Exclude<SagaState, "completed">;
-        /** Of the steps that are done, or were. */
+        /** The results of the steps that are done, or were done before their undo. */
         readonly results: Partial<Results>;
       }
   );

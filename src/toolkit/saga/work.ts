@@ -1,18 +1,18 @@
-/** What users write for a step: its functions, what they get, and how often they are tried. */
+/** The types with which users write a step: its functions, their arguments, and its retries. */
 
 import type { JsonOf } from "../../base/json-of.ts";
 import type { RetryOptions } from "../../base/retry-options.ts";
 import type { Reconciled } from "../once/options.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 
-/** What every function of a step gets. */
+/** The argument of every function of a step. */
 export interface SagaContext<Input, Results> {
   readonly input: JsonOf<Input>;
   /** The results of the steps before this one, by name. */
   readonly results: Results;
-  /** Pass it to the other side as the idempotency key. It is the same in every attempt; an undo has another one. */
+  /** Pass it to the other system as the idempotency key. It is the same in every attempt; an undo has a key of its own. */
   readonly key: string;
-  /** The identity that the saga was started with. */
+  /** The identity with which the saga was started. */
   readonly identity: ScopedKey;
   /** 1 is the first. */
   readonly attempt: number;
@@ -20,25 +20,25 @@ export interface SagaContext<Input, Results> {
   readonly signal: AbortSignal;
 }
 
-/** What the functions of a `tx` step get. */
+/** The argument of the functions of a `tx` step. */
 export interface SagaTxContext<Tx, Input, Results> extends SagaContext<Input, Results> {
-  /** Everything that is written with it is committed together with the record of the step. */
+  /** The transaction of the step. All writes with it are committed together with the record of the step. */
   readonly tx: Tx;
 }
 
-/** What every undo gets as well. */
+/** The members that every undo gets as well. */
 export interface SagaUndoContext {
-  /** The key that `run` got. If no answer came, the other side finds by it what was done. */
+  /** The `key` of `run`. If no answer came, the other system can find by it what was done. */
   readonly runKey: string;
 }
 
-/** Options of every step that does something. */
+/** Options of every step that runs a function. */
 export interface SagaStepOptions {
-  /** How often the step and its undo are tried: `attemptsMax` 5, `pauseMs` 500, `pauseMsMax` 60,000 by default. */
+  /** How the step and its undo are tried again. Defaults: `attemptsMax` 5, `pauseMs` 500, `pauseMsMax` 60,000. */
   readonly retry?: Pick<RetryOptions, "attemptsMax" | "pauseMs" | "pauseMsMax">;
-  /** How long one attempt may take, in milliseconds. Default 60,000. */
+  /** The time limit of one attempt, in milliseconds. Default 60,000. */
   readonly timeoutMs?: number;
-  /** Says whether an error means that nothing was done and that repeating does not help: a card that was declined. */
+  /** Returns true for an error which means that nothing was done and that another attempt is useless, such as a declined card. */
   readonly isFinal?: (error: unknown) => boolean;
 }
 
@@ -71,9 +71,9 @@ export interface SagaCallStep<Input, Results, T> extends SagaCallWork<Input, Res
   ) => unknown;
 }
 
-/** A step that calls another system, which is asked before anything is repeated or undone. */
+/** A step that calls another system. Before it is repeated or undone, `probe` asks that system. */
 export interface SagaProbeWork<Input, Results, T> extends SagaCallWork<Input, Results, T> {
-  /** Says whether the effect is there: after an attempt without an answer, and after an undo without one. */
+  /** Returns whether the effect exists. Called after an attempt without an answer, and after an undo without an answer. */
   readonly probe: (
     context: SagaContext<Input, Results>,
   ) => Reconciled<NoInfer<T>> | Promise<Reconciled<NoInfer<T>>>;
@@ -86,15 +86,18 @@ export interface SagaProbeStep<Input, Results, T> extends SagaProbeWork<Input, R
   ) => unknown;
 }
 
-/** A wait for something from outside, given by `signal()`. */
+/** A step that waits for a `signal()` from outside. */
 export interface SagaSignalStep<T> {
-  /** How long to wait, in milliseconds. Default: without an end. */
+  /** How long to wait, in milliseconds. Default: no limit. */
   readonly timeoutMs?: number;
   /**
-   * What happens when the time is over. `stuck` (default): an operator decides. `undo`: the saga is undone; not after the
-   * pivot. `continue`: it goes on, and the result is undefined.
+   * What happens when the time is over. `stuck` (default): an operator decides. `undo`: the saga is undone; not allowed
+   * after the pivot. `continue`: the saga goes on, and the result is undefined.
    */
   readonly onTimeout?: "undo" | "continue" | "stuck";
-  /** Checks what was sent, and returns what the result shall be. Throws to refuse it. Default: takes everything. */
+  /**
+   * Checks the payload, and returns the result of the step. Throw to refuse the payload. Default: every payload is
+   * accepted unchanged.
+   */
   readonly parse?: (payload: unknown) => T;
 }
