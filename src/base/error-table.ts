@@ -44,7 +44,7 @@ export const ERRORS = {
   token_invalid: {
     status: 401,
     retry: "never",
-    title: "The bearer token is missing or not ours",
+    title: "The bearer token is missing, or not of this server",
     help: "Send the token of the wake or claim in the Authorization header.",
   },
   token_expired: {
@@ -105,7 +105,7 @@ export const ERRORS = {
     status: 404,
     retry: "never",
     title: "No such subscription",
-    help: "Create it with PUT first; a deleted subscription loses its cursors.",
+    help: "Create it with PUT first. A deleted subscription has lost its offsets.",
   },
   transaction_not_found: {
     status: 404,
@@ -117,7 +117,7 @@ export const ERRORS = {
     status: 404,
     retry: "never",
     title: "No such group",
-    help: "Create it with PUT first; a deleted group loses its offsets.",
+    help: "Create it with PUT first. A deleted group has lost its offsets.",
   },
   saga_not_found: {
     status: 404,
@@ -146,7 +146,7 @@ export const ERRORS = {
   stream_in_use: {
     status: 409,
     retry: "never",
-    title: "The stream was deleted but forks still need its data",
+    title: "The stream was deleted, but forks still need its data",
     help: "Use another path until the last fork is deleted.",
   },
   stream_closed: {
@@ -165,7 +165,7 @@ export const ERRORS = {
     status: 409,
     retry: "never",
     title: "Stream-Seq is not greater than the last one accepted",
-    help: "Another writer was here, or this is a retry: read the tail before you go on.",
+    help: "Another writer has appended, or this is a retry. Read the tail before you go on.",
   },
   producer_gap: {
     status: 409,
@@ -219,7 +219,7 @@ export const ERRORS = {
     status: 409,
     retry: "never",
     title: "The lease of the stream is over",
-    help: "Drop what was done since the last commit, and claim again: another member may be at it.",
+    help: "Drop what was done since the last commit, and claim again: another member may have the stream now.",
   },
   member_lost: {
     status: 409,
@@ -243,13 +243,13 @@ export const ERRORS = {
     status: 409,
     retry: "never",
     title: "The work began; Hapax does not know whether it had its effect",
-    help: "Find out, and tell it by `reconcile`; it is not repeated before.",
+    help: "Find out whether the effect happened, and return that from `reconcile`. Until then the work is not repeated.",
   },
   attempts_exhausted: {
     status: 409,
     retry: "never",
     title: "The work was begun as often as allowed, and never ended",
-    help: "See why it ends its process or fails, then raise attemptsMax or delete the entry.",
+    help: "Find out why the work fails or ends its process. Then raise attemptsMax or delete the entry.",
   },
   act_refused: {
     status: 409,
@@ -273,7 +273,7 @@ export const ERRORS = {
     status: 410,
     retry: "never",
     title: "The stream was deleted",
-    help: "Its data lives on in forks only; use another path.",
+    help: "Only its forks still have its data. Use another path.",
   },
   stream_replaced: {
     status: 410,
@@ -351,7 +351,7 @@ export const ERRORS = {
     status: 422,
     retry: "never",
     title: "The idempotency key was used for other content",
-    help: "Use a new key for every message, and the same one for its retries only.",
+    help: "Use a new key for every message, and the same key only for its retries.",
   },
   producer_seq_reused: {
     status: 422,
@@ -424,7 +424,7 @@ export const ERRORS = {
     status: 507,
     retry: "later",
     title: "The namespace has used up its quota of storage",
-    help: "Nothing was stored. Delete streams, or have the quota raised; the answer names it.",
+    help: "Nothing was stored. Delete streams, or ask the operator for a higher quota; the answer names the quota.",
   },
   invalid_options: {
     status: 500,
@@ -448,7 +448,7 @@ export const ERRORS = {
     status: 400,
     retry: "never",
     title: "The server refused the call without one of these codes",
-    help: "The message has its status and its words: another server, or a proxy, has spoken.",
+    help: "Another server or a proxy has answered. The message has its status and its text.",
   },
   unsupported: {
     status: 501,
@@ -460,7 +460,7 @@ export const ERRORS = {
     status: 429,
     retry: "same",
     title: "The producer holds as much unsent data as it may",
-    help: "Wait for its `ready`, then append again; nothing was taken.",
+    help: "Nothing was taken. Wait for `producer.ready`, then append again.",
   },
   producer_closed: {
     status: 409,
