@@ -33,7 +33,7 @@ export const ACTIONS = [
   "observe",
 ] as const;
 
-/** Something that an identity may do. What is left out is not limited by this grant. */
+/** One right of an identity: some actions on some resources. A member that is left out sets no limit. */
 export interface Grant {
   readonly actions: readonly Action[];
   /**

@@ -47,7 +47,10 @@ const NAME_CHARS_MAX = 1024;
 /** Of an upgrade, and not of the answer that is made of it. */
 const HOP_HEADERS = [LIFE_HEADER, "Upgrade", "Connection", "Sec-WebSocket-Accept"];
 
-/** See `hapax/workers`. */
+/**
+ * Makes a Worker that sends each request to the Durable Object that has its stream. The objects are of a class that
+ * `durableStreams` has made.
+ */
 export function streamsDoor<Env>(options: StreamsDoorOptions<Env>): StreamsDoor<Env> {
   const { namespace, heartbeatMs = LIMITS.sseHeartbeatMs } = options;
   return {

@@ -8,7 +8,7 @@ import { checkQuotas } from "../access/check-identity.ts";
 import type { Quotas } from "../access/identity.ts";
 import { checkOrigins, checkPublicUrl, checkReach } from "./doors.ts";
 
-/** Options of a server. All are optional; units stand in the names. */
+/** Options of a server. All are optional. The unit of each is in its name. */
 export interface ServerOptions {
   /** How long a long-poll waits for data. Default 30,000. */
   readonly longPollMs?: number;

@@ -1,4 +1,4 @@
-/** What the console does for a visitor who may: with the primitives that programs and the command line use. */
+/** Does the acts of a visitor, with the same primitives that programs and the command line use. */
 
 import { noMeter } from "../meters/meter.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
@@ -8,7 +8,7 @@ import type { ConsoleAct, ConsoleDeed } from "./contract.ts";
 import { LETTERS_MAX } from "./limits.ts";
 import { type ActBody, invalidAsk } from "./query.ts";
 
-/** Does the act, and returns what was done. Throws as the primitives do. */
+/** Does the act. Returns a description of what was done. Throws the errors of the primitives. */
 export async function doAct<Tx>(
   ledger: Ledger<Tx>,
   act: ConsoleAct,

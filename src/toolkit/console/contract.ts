@@ -1,6 +1,6 @@
-/** What a program passes to its console, and what it gets. */
+/** The options and the types of the console. */
 
-/** What a visitor may do beside looking. */
+/** What a visitor can be allowed to do, besides reading. */
 export type ConsoleAct =
   | "saga.retry"
   | "saga.skip"
@@ -9,13 +9,16 @@ export type ConsoleAct =
   | "letters.replay"
   | "letters.discard";
 
-/** Who looks at the console. Without more members a visitor may look, and nothing else. */
+/** A visitor of the console. With `by` alone a visitor may read, and change nothing. */
 export interface ConsoleVisitor {
   /** The name of the person or the program. The history of a saga keeps it with every act. */
   readonly by: string;
   /** `true`: every act. A list: these acts. Default: none. */
   readonly mayAct?: boolean | readonly ConsoleAct[];
-  /** Whether results, inputs and payloads are shown when the visitor asks for them. They may be personal data. Default false. */
+  /**
+   * Whether the visitor may see results, inputs and payloads, which can be personal data. They are shown on request
+   * only. Default false.
+   */
   readonly maySeeValues?: boolean;
 }
 
@@ -23,15 +26,16 @@ export interface ConsoleVisitor {
 export interface ConsoleDeed {
   readonly by: string;
   readonly act: ConsoleAct;
-  /** What it was done to, in words: `saga=order scope=shop key=17`. */
+  /** The target of the act, in words: `saga=order scope=shop key=17`. */
   readonly target: string;
 }
 
 /** Options of `createConsole`. */
 export interface ConsoleOptions {
   /**
-   * Called with every request, also those for the page itself. Return who it is, or undefined to refuse. You may return an answer
-   * of your own, as one that leads to your login. What it throws is a refusal.
+   * Says who sends a request. Called with every request, also for the page itself. Return the visitor, or undefined to
+   * refuse. You may return a response of your own, for example a redirect to your login. If it throws, the request is
+   * refused.
    */
   readonly authorize: (
     request: Request,
@@ -39,18 +43,18 @@ export interface ConsoleOptions {
   /** The name of your app in the title of the page. Default: the name of the ledger. */
   readonly title?: string;
   /**
-   * The origin under which browsers reach your app, such as `https://admin.example.com`. Set it if a proxy changes the `Host` of
-   * requests. Default: that of the request.
+   * The origin at which browsers reach your app, such as `https://admin.example.com`. Set it if a proxy changes the
+   * `Host` header. Default: the origin of the request.
    */
   readonly origin?: string;
-  /** Called after each act. Default: nothing. */
+  /** Called after each act, for your audit log. Default: nothing. */
   readonly onAct?: (deed: ConsoleDeed) => void;
-  /** Called with every error that the visitor does not get, as one of your database. Default: errors are ignored. */
+  /** Called with every error that the visitor does not see, such as one of your database. Default: errors are ignored. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** A console. Made by `createConsole`. */
+/** A console. `createConsole` creates it. */
 export interface LedgerConsole {
-  /** Answers a request of a browser for any path that ends as one of the console does. Never rejects. */
+  /** Answers a request. Only the end of the path counts, so you can mount the console anywhere. Never rejects. */
   fetch(request: Request): Promise<Response>;
 }

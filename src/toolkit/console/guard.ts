@@ -1,8 +1,10 @@
 /**
- * Who may ask the console for what.
+ * Decides whether a request to the console is allowed.
  *
- *   - `authorize` of the program decides with each request; what throws, or returns something else, is a refusal;
- *   - what another site makes a browser send is refused: it has neither the header of the page nor its origin.
+ *   - `authorize` of the program decides for each request; if it throws, or returns anything else, the request is
+ *     refused;
+ *   - a request that another site makes a browser send is refused: it has neither the header of the page nor its
+ *     origin.
  */
 
 import { tellSafely } from "../../base/error-words.ts";
@@ -21,7 +23,7 @@ export const ACTS: readonly ConsoleAct[] = [
   "letters.discard",
 ];
 
-/** Returns who asks, or the answer to a request that is refused. */
+/** Returns the visitor, or the answer that refuses the request. */
 export async function admit(
   request: Request,
   { authorize, onError }: ConsoleOptions,
@@ -68,7 +70,7 @@ export function requireOwnPage(request: Request, origin: string | undefined): vo
     throw new HapaxError("not_allowed", "the request comes from another site");
 }
 
-/** Refuses what another site makes a browser ask for. What it asks for itself, as by a link, is no such request. */
+/** Refuses a request that another site makes a browser send. A visit by a link is allowed. */
 export function requireNoOtherSite(request: Request): void {
   const site = request.headers.get("sec-fetch-site");
   if (site !== null && site !== "same-origin" && site !== "none")

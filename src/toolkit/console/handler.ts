@@ -35,9 +35,9 @@ import {
 import type { OverviewView } from "./views.ts";
 
 /**
- * Creates a page for people over your own database: entries, running and stuck work, sagas with their time line, the lag of your
- * outbox, held and dead events. Mount `fetch` under any path of your app. Visitors look, and do more only if your
- * `authorize` says so. Throws `invalid_options` without it.
+ * Creates a web page over your own database. It shows entries, running and stuck work, sagas with their time line, the
+ * lag of your outbox, and held and dead events. Mount `fetch` under any path of your app. Visitors may read; they may
+ * do more only if your `authorize` says so. Throws `invalid_options` without `authorize`.
  *
  * ```ts
  * import { createConsole } from "hapax/console";

@@ -8,7 +8,8 @@ import { BODY_BYTES_MAX } from "./limits.ts";
 type Incoming = IncomingMessage & { readonly originalUrl?: string; readonly body?: unknown };
 
 /**
- * Makes a listener of `node:http` of a console. It is also a handler of Express: `app.use("/admin/hapax", consoleListener(admin))`.
+ * Turns a console into a listener of `node:http`, which is also a handler of Express: `app.use("/admin/hapax",
+ * consoleListener(admin))`.
  *
  * ```ts
  * import { createServer } from "node:http";

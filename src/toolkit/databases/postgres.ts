@@ -59,7 +59,7 @@ export interface PostgresSql<
   begin<T>(work: (tx: Tx) => Promise<T>): Promise<unknown>;
 }
 
-/** The transaction type of a client. Both clients have overloads, of which inference takes the last one. */
+/** The transaction type of a client, as `postgresLedger` infers it. */
 export type TransactionOf<Client> = Client extends {
   connect: { (): Promise<infer Connection>; (...rest: never[]): unknown };
 }

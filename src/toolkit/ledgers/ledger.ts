@@ -28,7 +28,7 @@ import type { EntryState } from "../rules/claim.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import type { OutboxLog, OutboxWay } from "../outbox/log.ts";
 
-/** Where an entry is. */
+/** The place of an entry: its kind, scope and key. */
 export interface Place extends ScopedKey {
   /** The primitive: `once`, `http`, `inbox`, `lease`, `version`, `newest`, `relay`, `pipeline`, `saga`. */
   readonly kind: string;
@@ -38,10 +38,10 @@ export interface Place extends ScopedKey {
 export interface Entry {
   /** The token of the claim that wrote the entry. Every later claim has a greater one. */
   readonly token: number;
-  /** How often the entry was written since it was made. */
+  /** How often the entry was written since its creation. */
   readonly revision: number;
   readonly state: EntryState;
-  /** How often the entry was claimed since it was made. */
+  /** How often the entry was claimed since its creation. */
   readonly attempts: number;
   /** Milliseconds until the lease ends. Zero or less: it is over. Undefined: there is none. */
   readonly leaseLeftMs: number | undefined;
@@ -52,23 +52,23 @@ export interface Entry {
   readonly leaseMs?: number | undefined;
   /** Milliseconds until the entry expires. Zero or less: it has expired. Undefined: it never expires. */
   readonly keepLeftMs: number | undefined;
-  /** Milliseconds since the entry was made. */
+  /** Milliseconds since the creation of the entry. */
   readonly ageMs: number;
   /** A digest of the content that the key was claimed for. */
   readonly fingerprint: string | undefined;
-  /** What the primitive keeps: a result, the progress of work, a position. */
+  /** The data of the primitive: a result, the progress of work, a position. */
   readonly data: Uint8Array | undefined;
 }
 
-/** What becomes of an entry. */
+/** The new values of an entry. */
 export interface EntryWrite {
   readonly state: EntryState;
-  /** `next`: a new claim with a new token. `same`: the one that it has. `drawn`: the one that `lock` gave for an absent place. */
+  /** `next`: a new claim with a new token. `same`: the token stays. `drawn`: the token that `lock` gave for an absent place. */
   readonly token: "next" | "same" | { readonly drawn: number };
   readonly attempts: number;
-  /** From now on. Undefined: no lease. */
+  /** The lease in milliseconds, from now on. Undefined: no lease. */
   readonly leaseMs: number | undefined;
-  /** From now on. Undefined: it never expires. */
+  /** The retention in milliseconds, from now on. Undefined: the entry never expires. */
   readonly keepMs: number | undefined;
   /** `same`: the value stays, also if another owner wrote it. */
   readonly fingerprint: { readonly value: string | undefined } | "same";
@@ -76,8 +76,8 @@ export interface EntryWrite {
 }
 
 /**
- * What the entry must be for a write. `absent`: there is none. `unchanged`: it was not written since it was read.
- * `owned`: it is running under this token; what the owner wrote in between does not matter.
+ * The condition of a write. `absent`: there is no entry. `unchanged`: the entry was not written since it was read.
+ * `owned`: the entry is running under this token; writes of the owner in between do not matter.
  */
 export type Expected =
   | { readonly kind: "absent" }
@@ -86,75 +86,79 @@ export type Expected =
 
 /** The result of `Entries.lock()`. */
 export type Locked =
-  /** There is no entry, and no other transaction can lock the place before the end of this one. The token is for its entry. */
+  /** There is no entry, and no other transaction can lock the place before this one ends. The token is for the new entry. */
   | { readonly kind: "absent"; readonly token: number }
-  /** There is one. It is not locked. */
+  /** There is an entry. It is not locked. */
   | { readonly kind: "found"; readonly entry: Entry }
-  /** Another open transaction has the place, since so long. Undefined: this role may not know how long. */
+  /** Another open transaction has locked the place for this long. Undefined: the role of the connection may not see how long. */
   | { readonly kind: "held"; readonly heldMs: number | undefined }
-  /** This transaction would not see what others commit after its begin: it cannot be told from a stale one. */
+  /** This transaction would not see what others commit after it began, so it could not detect that it is stale. */
   | { readonly kind: "stale" };
 
 /** The result of work under a lock. */
 export interface LockedEnd<T> {
   readonly value: T;
-  /** What the locked place gets. Its token is the one that `lock` gave. Undefined: nothing. */
+  /** The entry for the locked place. Its token is the one that `lock` gave. Undefined: no entry. */
   readonly entry: EntryWrite | undefined;
 }
 
-/** A found entry with its place. */
+/** An entry with its place. */
 export interface PlacedEntry extends Entry {
   readonly place: Place;
 }
 
-/** What `scan` looks for. */
+/** Selects the entries of a `scan`. */
 export interface EntryFilter {
   readonly kind: string;
   readonly scope?: string;
   readonly state?: EntryState;
-  /** Only those whose lease is over. */
+  /** True: only entries whose lease is over. */
   readonly isAbandoned?: boolean;
   /**
-   * `made`: oldest first. `due`: those whose lease ends first come first, and those without a lease are left out; use it
-   * with the state `running`. Default: `made`.
+   * `made` (default): oldest first. `due`: the first lease to end comes first, and entries without a lease are left
+   * out; use it with the state `running`.
    */
   readonly order?: "made" | "due";
   readonly max: number;
 }
 
 /**
- * What `page` looks for: all entries of a kind, those of one scope, or those in one state. `from` is the `next` of the page before.
+ * Selects the entries of a `page`: all of a kind, those of one scope, or those in one state. `from` is the `next` of
+ * the page before.
  */
 export type PageFilter = {
   readonly kind: string;
   readonly from?: string | undefined;
-  /** The most entries that are looked at. */
+  /** The most entries that the page reads. */
   readonly max: number;
-  /** Leaves out `data`. */
+  /** True: the entries come without `data`. */
   readonly isBare?: boolean;
 } & (
   | { readonly scope?: string | undefined; readonly state?: undefined }
   | { readonly state: Exclude<EntryState, "done">; readonly scope?: undefined }
 );
 
-/** A page of entries. It may have none, and others may follow: what was looked at may not be what is sought. */
+/** A page of entries. It may be empty although other pages follow, because not every entry that was read matches. */
 export interface EntryPage {
   readonly entries: readonly PlacedEntry[];
-  /** Where the next page begins, as text that only the ledger understands. Undefined: this was the last one. */
+  /** The start of the next page, as text that only the ledger understands. Undefined: this was the last page. */
   readonly next: string | undefined;
 }
 
-/** Reading and writing entries: each call alone, or all inside one transaction. */
+/** Reads and writes entries. Each call is a transaction of its own, or all calls are inside one transaction. */
 export interface Entries {
-  /** Reads an entry. In a transaction it locks the entry until the end: no other transaction writes it meanwhile. */
+  /** Reads an entry. Inside a transaction it also locks the entry until the end: no other transaction writes it meanwhile. */
   find(place: Place): Promise<Entry | undefined>;
   /**
-   * In a transaction: locks a place without an entry until the end of the transaction, without waiting. It is for work whose
-   * effect is in the transaction: the entry is written at its end, and a lost connection frees the place. A hint alone: the
-   * `put` of an absent entry decides. Only some ledgers have it.
+   * Locks a place without an entry until the end of the transaction, without waiting. Call it inside a transaction. It
+   * is for work whose effect is in the same transaction: the entry is written at the end, and a lost connection frees
+   * the place. The lock is only a hint: the `put` of an absent entry decides. Only some ledgers have it.
    */
   lock?(place: Place): Promise<Locked>;
-  /** Answers token and revision of what is there now; undefined: it was not as expected, and nothing was written. */
+  /**
+   * Writes an entry if it is as expected. Returns its new token and revision; undefined if it was not as expected and
+   * nothing was written.
+   */
   put(
     place: Place,
     expected: Expected,
@@ -163,22 +167,22 @@ export interface Entries {
   /** Deletes the entry if it is as expected. */
   remove(place: Place, expected: Expected): Promise<boolean>;
   scan(filter: EntryFilter): Promise<readonly PlacedEntry[]>;
-  /** Returns one page after the other, for people who look through all entries, in an order of the ledger's own. */
+  /** Returns one page of entries, for tools that list all entries. The order is that of the ledger. */
   page(filter: PageFilter): Promise<EntryPage>;
   /**
    * Milliseconds until the first lease of a running entry of these kinds ends. Zero or less: one is over. Undefined: no
    * running entry of these kinds has a lease.
    */
   nextDue(kinds: readonly string[]): Promise<number | undefined>;
-  /** Deletes entries that are past their retention, at most `max` of them, and answers how many. Entries that are running under a lease stay. */
+  /** Deletes at most `max` entries that are past their retention. Returns how many. Running entries under a lease stay. */
   sweep(max: number): Promise<number>;
 }
 
 /** What a ledger can promise. Primitives that need more refuse it by name. */
 export interface LedgerSupport {
-  /** Business data and entries change in one transaction. */
+  /** Whether your data and the entries can change in one transaction. */
   readonly transactions: boolean;
-  /** One transaction at a time over all processes: while one is open, no other call claims anything. */
+  /** Whether only one transaction runs at a time, over all processes. While one is open, no other call claims anything. */
   readonly isExclusive: boolean;
   /**
    * `memory`: gone with the process. `database`: as durable as the user's data. `server`: kept by one server; writes that
@@ -188,11 +192,11 @@ export interface LedgerSupport {
   /** The longest that a transaction may be open. Primitives refuse leases that are longer. Undefined: no limit. */
   readonly transactionMsMax?: number;
   /**
-   * Code that the work of a transaction resumes, by resolving a promise, runs inside the transaction. So primitives tell others
-   * of their work after its end.
+   * Whether code that continues because the work resolves a promise still runs inside the transaction. If so,
+   * primitives tell others of their work only after its end.
    */
   readonly absorbsResumed?: boolean;
-  /** Ways to relay an outbox; none: there is no outbox. */
+  /** The ways in which relays can read the outbox. Empty: there is no outbox. */
   readonly outbox: readonly OutboxWay[];
 }
 
@@ -217,15 +221,16 @@ export interface Ledger<Tx> {
    */
   migrate(): Promise<void>;
   /**
-   * Commits when `work` is done, and rolls back when it throws. When `signal` aborts it rolls back at once, without
-   * waiting for the work, and rejects with the signal's reason. `tx` refuses every call after the end.
+   * Runs `work` in a transaction. Commits when it is done, and rolls back when it throws. When `signal` aborts, the
+   * transaction is rolled back at once, without waiting for the work, and the call rejects with the signal's reason.
+   * `tx` refuses every call after the end.
    */
   transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
   /**
-   * As `transaction`, for work under a lock: locks an absent place first, and makes at the end the entry that the work returns, in
-   * as few round trips as its client can. Answers `late`, and commits nothing, if there is an entry by then. `onLock` is called just
-   * before the lock is asked for. Work that answers at once need not be waited for. Only some ledgers have it; the others do the
-   * same in single steps.
+   * Does the same as `transaction` for work under a lock. It locks an absent place first, and at the end it creates the
+   * entry that the work returns, in as few round trips as the client allows. Returns `late`, and commits nothing, if
+   * there is an entry by then. It calls `onLock` just before it asks for the lock. Work that returns no promise is not
+   * awaited. Only some ledgers have it; for the others the primitives do the single steps.
    */
   lockedTransaction?<T>(
     place: Place,
@@ -234,14 +239,15 @@ export interface Ledger<Tx> {
     over?: Stopper,
   ): Promise<LockedEnd<T> | "late">;
   /**
-   * As `transaction`, for work that does not await: nothing else runs meanwhile. Throws `in_progress` while another transaction
-   * of the ledger is open, and `invalid_request` if the work returns a promise. Only some ledgers have it.
+   * Does the same as `transaction` for work that does not await, so that no other code runs meanwhile. Throws
+   * `in_progress` while another transaction of the ledger is open, and `invalid_request` if the work returns a promise.
+   * Only some ledgers have it.
    */
   transactionSync?<T>(work: (tx: Tx) => T): T;
   /**
-   * Call it when the one holder of the database begins a new life, as a Durable Object does when it wakes: what its earlier life
-   * had begun can be claimed at once, and not only when its lease ends. Returns how many claims it ended. Only ledgers with
-   * one holder have it.
+   * Ends the claims of an earlier life. Call it when the only holder of the database starts again, as a Durable Object
+   * does when it wakes: work that the earlier life had begun can then be claimed at once, and not only when its lease
+   * ends. Returns how many claims it ended. Only ledgers with a single holder have it.
    */
   recover?(): Promise<number>;
   /** Returns this ledger inside a transaction that the caller has begun and will end. */

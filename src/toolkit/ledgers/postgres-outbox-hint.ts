@@ -8,12 +8,12 @@
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { OUTBOX_CHANNEL } from "./postgres-outbox-tables.ts";
 
-/** Listens on the channel `hapax_outbox`. Answers how to stop. */
+/** Listens on the channel `hapax_outbox`. Resolves to a function that stops. */
 export interface OutboxNotify {
   listen(onNotify: () => void): Promise<() => Promise<void>>;
 }
 
-/** A connection of `pg` that is not of a pool. */
+/** A connection of `pg` outside of any pool. */
 export interface PgListenClient {
   connect(): Promise<unknown>;
   query(text: string): Promise<unknown>;
@@ -121,7 +121,7 @@ const RECONNECT_MIN_MS = 100;
 const RECONNECT_MAX_MS = 10_000;
 
 /**
- * Listens with a connection of `pg` of its own, and connects again whenever it is lost. Relays go on without it
+ * Listens over a connection of `pg` of its own, and connects again when the connection is lost. Relays go on without it
  * meanwhile.
  *
  * ```ts

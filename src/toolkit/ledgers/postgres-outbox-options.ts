@@ -8,17 +8,19 @@ import type { OutboxNotify } from "./postgres-outbox-hint.ts";
 /** Options of the outbox on PostgreSQL. All have defaults. */
 export interface PostgresOutboxOptions {
   /**
-   * How relays find events. `log` (default): by differences of snapshots; any number of relays, each with a position,
-   * and no write per event. `rows`: relays take rows in batches and delete them; many relays of one name at once.
-   * `decoding`: rows through a replication slot. `messages`: through a slot without a table.
+   * How relays find events. `log` (default): by comparing snapshots; any number of relays, each with a position, and no
+   * write for an event that is published. `rows`: relays take rows in batches and delete them; many relays of one name
+   * work at once. `decoding`: rows, read through a replication slot. `messages`: messages in PostgreSQL's journal, read
+   * through a slot, without a table.
    */
   readonly way?: OutboxWay;
   /**
-   * Wakes relays as soon as something was committed. Without it they look again after their pause: nothing else
-   * differs. With it every transaction that adds events does a NOTIFY, and PostgreSQL commits those one after the other.
+   * Wakes relays as soon as events are committed. Without it relays look again after `pollMs`; nothing else differs.
+   * With it every transaction that adds events does a NOTIFY, and PostgreSQL commits such transactions one after the
+   * other.
    */
   readonly notify?: OutboxNotify;
-  /** Where the tables are; default: the search path. */
+  /** The schema that has the tables. Default: the search path. */
   readonly schema?: string;
   readonly clock?: Clock;
 }

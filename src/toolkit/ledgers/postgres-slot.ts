@@ -209,10 +209,10 @@ export async function makeOnce(query: Query, statement: string): Promise<void> {
   }
 }
 
-/** Which outbox a slot is for: one database may have several. */
+/** Names the outbox of a slot. One database may have several. */
 export interface SlotOptions {
   readonly way: Extract<OutboxWay, "decoding" | "messages">;
-  /** As in the options of the ledger. */
+  /** The same as in the options of the ledger. */
   readonly schema?: string;
 }
 
@@ -234,21 +234,24 @@ export async function slotNameOf(
   return `hapax_${readable}_${String(row?.["digest"])}`;
 }
 
-/** What a slot does to the disk of the server. */
+/** Describes how much disk a replication slot uses on the server. */
 export interface SlotDescription {
   readonly slot: string;
-  /** Journal that PostgreSQL keeps for it. */
+  /** The bytes of journal that PostgreSQL keeps for the slot. */
   readonly retainedBytes: number;
   /** `reserved`, `extended`, `unreserved` or `lost`, as in pg_replication_slots. */
   readonly walStatus: string;
-  /** How much more may be written before the slot is in danger; undefined if there is no limit, or it is lost. */
+  /**
+   * How many more bytes can be written before PostgreSQL gives the slot up. Undefined: there is no limit, or the slot
+   * is lost.
+   */
   readonly safeWalBytes: number | undefined;
-  /** True: a relay that stays away lets the journal grow until the disk is full. Set max_slot_wal_keep_size. */
+  /** True: while its relay does not run, the journal grows until the disk is full. Set max_slot_wal_keep_size. */
   readonly isUnlimited: boolean;
 }
 
 /**
- * Says what the slot of a relay keeps on disk; undefined if there is none.
+ * Returns how much the slot of a relay keeps on disk. Returns undefined if there is no slot.
  *
  * ```ts
  * import pg from "pg";
@@ -275,8 +278,8 @@ export async function describeSlot(
 }
 
 /**
- * Drops the slot of a relay that will not come back, so that PostgreSQL keeps no journal for it. What it has not
- * published is lost with it. Answers whether there was one.
+ * Drops the slot of a relay that will not run again, so that PostgreSQL keeps no journal for it. Events that it has not
+ * published are lost. Returns whether there was a slot.
  *
  * ```ts
  * import pg from "pg";

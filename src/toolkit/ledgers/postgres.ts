@@ -38,7 +38,7 @@ export { ledgerSchema } from "./schema.ts";
 
 /** Options of a ledger in PostgreSQL. All have defaults. */
 export interface PostgresLedgerOptions {
-  /** Where the tables are; made by `migrate` if it is missing. Default: the search path. */
+  /** The schema that has the tables. `migrate` creates it if it is missing. Default: the search path. */
   readonly schema?: string;
   /** How relays read the outbox. Default: `{ way: "log" }`. */
   readonly outbox?: PostgresOutboxOptions;

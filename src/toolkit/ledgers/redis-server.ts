@@ -7,7 +7,7 @@ import { HapaxError } from "../../base/errors.ts";
 import { type RedisSession, replyList, replyText } from "../databases/redis.ts";
 import { INSPECT } from "./redis-scripts.ts";
 
-/** What the server that keeps the entries promises. Of several servers in a cluster it is the weakest promise. */
+/** The promises of the server that keeps the entries. For a cluster: the weakest promise of its servers. */
 export interface RedisPromises {
   readonly server: "redis" | "valkey";
   readonly version: string;

@@ -31,11 +31,11 @@ import { confirming } from "./redis-confirming.ts";
 
 /** Options of a ledger in Redis. All have defaults. */
 export interface RedisLedgerOptions {
-  /** The beginning of all keys. Two ledgers with the same prefix are the same ledger. Default `hapax`. */
+  /** The prefix of all keys. Two ledgers with the same prefix are the same ledger. Default `hapax`. */
   readonly prefix?: string;
   /**
-   * Over how many slots of a cluster the entries are spread, from 1 to 256. Every process must say the same, for as long as
-   * the ledger lives. Default 1.
+   * The number of cluster slots over which the entries are spread, from 1 to 256. Every process must use the same
+   * number for as long as the ledger exists. Default 1.
    */
   readonly shards?: number;
   /**
@@ -52,7 +52,7 @@ export interface RedisLedgerOptions {
 
 /** A ledger in Redis. It has no transactions. */
 export interface RedisLedger extends Ledger<never> {
-  /** Asks the server what it promises, and says what that means for claims. */
+  /** Asks the server for its settings, and explains what they mean for claims. */
   describe(): Promise<RedisPromises>;
 }
 

@@ -5,8 +5,8 @@ import { POSTGRES_MIGRATIONS_TABLE, POSTGRES_PARTS } from "./postgres-schema.ts"
 import { SQLITE_MIGRATIONS_TABLE, SQLITE_NOW, SQLITE_PARTS } from "./sqlite-schema.ts";
 
 /**
- * The statements that make the tables of a ledger, for a migration tool of your own: run them in one transaction, in
- * their order, in an empty schema. `ledger.migrate()` then finds nothing to do.
+ * Returns the statements that create the tables of a ledger, for a migration tool of your own. Run them in one
+ * transaction, in their order, in an empty schema. `ledger.migrate()` then finds nothing to do.
  *
  * ```ts
  * import { ledgerSchema } from "hapax/ledgers/sqlite";

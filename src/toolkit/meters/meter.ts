@@ -14,7 +14,7 @@ export interface Meter {
 /** The labels of a metric. Each has few values. */
 export type MetricLabels = Readonly<Record<string, string>>;
 
-/** Every counter and gauge, with its kind and its meaning. */
+/** Every counter and gauge, with its kind and its meaning. docs/guides/toolkit-metrics.md lists them. */
 export const METRICS = {
   claims_total: { kind: "counter", help: "Claims that were given, by primitive." },
   duplicates_total: {

@@ -1,10 +1,13 @@
-/** What every primitive uses: a clock, randomness and metrics. */
+/** The tools that every primitive takes: a clock, randomness and a meter. */
 
 import { type Clock, systemClock } from "../../base/clock.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import { type Meter, noMeter } from "../meters/meter.ts";
 
-/** What every function of the toolkit takes: a clock, randomness, a meter. All have defaults; tests replace clock and randomness. */
+/**
+ * Options that every function of the toolkit takes: a clock, a source of randomness, a meter. All have defaults. Tests
+ * replace clock and randomness.
+ */
 export interface Tools {
   readonly clock?: Clock;
   readonly random?: Random;

@@ -27,7 +27,8 @@ export interface PostgresConnections {
 }
 
 /**
- * Hears the warnings of the server for a client of `postgres`, which reports them for all of its connections at once.
+ * Receives the warnings of the server from a client of `postgres`, which reports those of all its connections in one
+ * place.
  *
  * ```ts
  * import { PostgresNotices } from "hapax/stores/postgres";

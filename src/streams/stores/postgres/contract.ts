@@ -36,7 +36,7 @@ export interface PostgresStoreOptions extends JournalOptions {
   readonly segmentBytes?: number;
   /** How long a statement may have no answer before another connection is tried. Default 30,000. */
   readonly answerMs?: number;
-  /** Hears the warnings of the server, if you give a `sql` of your own. See `PostgresNotices`. */
+  /** Receives the warnings of the server. Needed if you pass a `sql` of your own. See `PostgresNotices`. */
   readonly notices?: PostgresNotices;
   /** Ends the wait for another owner. */
   readonly signal?: AbortSignal;
