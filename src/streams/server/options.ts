@@ -10,25 +10,34 @@ import { checkOrigins, checkPublicUrl, checkReach } from "./doors.ts";
 
 /** Options of a server. All are optional. The unit of each is in its name. */
 export interface ServerOptions {
-  /** How long a long-poll waits for data. Default 30,000. */
+  /** How long a long-poll waits for data, in milliseconds. Lower it if a proxy cuts idle requests earlier. Default 30,000. */
   readonly longPollMs?: number;
-  /** The largest body that is accepted. Default 16 MiB. */
+  /** The largest body of a request, in bytes. A larger one gets `body_too_large`. Default 16 MiB. */
   readonly bodyBytesMax?: number;
-  /** After how long an SSE connection is recycled. Default 60. */
+  /**
+   * After how many seconds the server ends an SSE connection; its client reconnects at its offset. Lower it if a proxy
+   * cuts connections earlier. Default 60.
+   */
   readonly sseSecondsMax?: number;
-  /** How long a live reader may take nothing before it is cut. Default 30,000. */
+  /** How long a live reader may take no bytes before the server cuts it, in milliseconds. Default 30,000. */
   readonly readerStallMs?: number;
-  /** Unsent bytes that a live reader may hold. Default 1 MiB. */
+  /** The most unsent bytes for one live reader. A reader beyond it reads from the store until it has caught up. Default 1 MiB. */
   readonly readerBufferBytes?: number;
-  /** Bytes of all bodies that are being received at once; beyond it the server refuses one. Default 256 MiB. */
+  /** The most bytes of all bodies that are being received at once. Beyond it the server refuses a body. Default 256 MiB. */
   readonly bodiesBytesMax?: number;
-  /** Bytes of answers to reads that are made or sent at once; readers wait for room. Default 256 MiB. */
+  /** The most bytes of answers to reads that are made or sent at once. Beyond it readers wait. Default 256 MiB. */
   readonly answersBytesMax?: number;
-  /** Bytes that are decided and not committed yet; beyond it writes get `too_many`. Default 256 MiB. */
+  /** The most bytes of writes that are decided and not committed yet. Beyond it writes get `too_many`. Default 256 MiB. */
   readonly pendingBytesMax?: number;
-  /** Bytes of appends that wait for their predecessors; beyond it they wait no more. Default 64 MiB. */
+  /**
+   * The most bytes of appends that wait for an earlier append of their producer. Beyond it such appends get
+   * `producer_gap` at once. Default 64 MiB.
+   */
   readonly heldBytesMax?: number;
-  /** Bytes of answers of transactions that are kept for their retries; the server forgets the oldest. Default 128 MiB. */
+  /**
+   * The most bytes of answers of transactions that are kept for retries. Beyond it the server forgets the oldest
+   * answers. Default 128 MiB.
+   */
   readonly outcomeBytesMax?: number;
   /**
    * Origins whose web pages may call the server, such as `https://app.example.com`, or `*` for every page. Pages of this
@@ -42,18 +51,21 @@ export interface ServerOptions {
    * read, write and delete.
    */
   readonly insecurePublic?: boolean;
-  /** How long `authorize` may take before a request is refused. Default 5,000. */
+  /** How long `authorize` may take, in milliseconds, before the request is refused. Default 5,000. */
   readonly authorizeTimeoutMs?: number;
   /**
    * Quotas of identities that have none of their own. Each one that is left out limits nothing. Default none. They need
    * `authorize`: a server without authentication knows no identities.
    */
   readonly quotas?: Quotas;
-  /** Webhooks may go to http://localhost. Default true; a subscription that may not is refused. */
+  /** Whether webhooks may go to http://localhost. False: a subscription with such an address is refused. Default true. */
   readonly allowLoopbackWebhooks?: boolean;
-  /** For how long a stream remembers idempotency keys, unless it was created otherwise. Default 86,400. */
+  /**
+   * How long a stream remembers idempotency keys, in seconds. A stream can be created with another value. Must be
+   * longer than clients retry. Default 86,400.
+   */
   readonly keyWindowSeconds?: number;
-  /** How many idempotency keys a stream remembers, unless it was created otherwise. Default 100,000. */
+  /** How many idempotency keys a stream remembers. A stream can be created with another value. Default 100,000. */
   readonly keyMax?: number;
   /**
    * What happens to a new key when the stream already remembers `keyMax` keys: `evict` forgets the oldest one, `reject`
@@ -61,11 +73,11 @@ export interface ServerOptions {
    */
   readonly keyOverflow?: KeyOverflow;
   /**
-   * For how many seconds new streams keep their data, unless they were created otherwise. Default 0: for as long as they exist.
-   * Streams that exist already keep their rule.
+   * How long new streams keep their data, in seconds. A stream can be created with another rule, and existing streams
+   * keep theirs. Default 0: for as long as they exist.
    */
   readonly retentionSeconds?: number;
-  /** How many bytes of their newest data new streams keep at least, unless they were created otherwise. Default 0: all. */
+  /** How many bytes of their newest data new streams keep at least. A stream can be created with another rule. Default 0: all. */
   readonly retentionBytes?: number;
   /**
    * Adds `headers.offset` to records of the State protocol in every read, as some servers do. Default false:
@@ -77,8 +89,8 @@ export interface ServerOptions {
    */
   readonly logRequests?: "none" | "errors" | "all";
   /**
-   * Of the requests that succeeded, the share that `logRequests: "all"` logs, from 0 to 1. Requests that were refused are always
-   * logged. Default 1.
+   * The share of successful requests that `logRequests: "all"` logs, from 0 to 1. Refused requests are always logged.
+   * Default 1.
    */
   readonly logSample?: number;
   /** Enables `/_test/inject-error`. Never in production. Default false. */

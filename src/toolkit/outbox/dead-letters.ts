@@ -20,7 +20,7 @@ import { hold } from "./relay-work.ts";
 
 /** An event that a relay has given up. */
 export interface OutboxDeadLetter {
-  /** Of the event. */
+  /** The id of the event. */
   readonly id: string;
   readonly event: OutboxEvent;
   readonly attempts: number;
@@ -29,7 +29,7 @@ export interface OutboxDeadLetter {
 
 /** Selects dead letters of a relay. A letter must match all given members. */
 export interface OutboxLetterFilter extends DeadLetterFilter {
-  /** Of the event. */
+  /** The key of the event. */
   readonly key?: string;
 }
 

@@ -44,24 +44,24 @@ export interface SagaFailure {
  */
 export interface SagaStepProgress {
   readonly state: "open" | "done" | "failed" | "undoing" | "undone";
-  /** Of the step while it is open, of its undo while that is. */
+  /** The attempts of the step while it is open, or of its undo while that is open. */
   readonly attempts: number;
-  /** Whether an attempt was begun whose outcome is not recorded. */
+  /** An attempt has begun, and its outcome is not recorded. */
   readonly isUnknown: boolean;
-  /** When the outcome became unknown. */
+  /** The time at which the outcome became unknown. */
   readonly sinceMs: number;
-  /** Nothing is done before. Of a sleep: its end. Of a signal: when it is too late. */
+  /** Nothing happens before this time. For a sleep: its end. For a signal: its time limit. */
   readonly dueMs?: number | undefined;
-  /** How often the other side was asked and did not know. */
+  /** How often the probe was asked and did not know. */
   readonly asks: number;
-  /** How often a process has ended while it was to ask. */
+  /** How often a process ended while it was asking the probe. */
   readonly asksLost?: number | undefined;
-  /** What the step has left behind. `unknown`: perhaps something, and no result. */
+  /** The effect of the step. `unknown`: there may be an effect, and its result is not known. */
   readonly outcome: "none" | "done" | "unknown";
   /** The result as JSON; undefined if it is undefined. */
   readonly result?: string | undefined;
   readonly failure?: SagaFailure | undefined;
-  /** Of an undo that has failed for certain: repeating it does not help. */
+  /** True for an undo that has failed for good: another attempt does not help. */
   readonly isFinal?: boolean | undefined;
 }
 
