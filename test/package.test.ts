@@ -1,6 +1,7 @@
 // What users install: the packed tarball.
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { beforeAll, expect, test } from "vitest";
@@ -18,10 +19,8 @@ interface Packed {
 let packed: Packed = { size: Number.POSITIVE_INFINITY, files: [] };
 
 beforeAll(() => {
-  const output = execFileSync("npm", ["pack", "--dry-run", "--json"], {
-    cwd: root,
-    encoding: "utf8",
-  });
+  const packing = ["pack", "--dry-run", "--json", "--ignore-scripts"];
+  const output = execFileSync("npm", packing, { cwd: root, encoding: "utf8" });
   [packed] = JSON.parse(output) as [Packed];
 });
 
@@ -38,6 +37,27 @@ test("the tarball is small, and has the built package and its documents alone", 
   expect(beside.toSorted()).toEqual([...documents, "LICENSE", "package.json"].toSorted());
   const kits = packed.files.filter(({ path }) => path.includes(".test.") || path.includes("kits/"));
   expect(kits).toEqual([]);
+});
+
+test("what a fresh clone packs is built", { timeout: 300_000 }, () => {
+  const clone = mkdtempSync(join(tmpdir(), "hapax-clone-"));
+  try {
+    const files = readdirSync(root, { withFileTypes: true }).filter((entry) => entry.isFile());
+    // With their times: the dependencies must not look older than the file that names them.
+    for (const path of ["src", "scripts", ...files.map(({ name }) => name)])
+      cpSync(join(root, path), join(clone, path), { recursive: true, preserveTimestamps: true });
+    symlinkSync(join(root, "node_modules"), join(clone, "node_modules"));
+    const packing = ["pack", "--silent", "--pack-destination", clone];
+    execFileSync("npm", packing, { cwd: clone, stdio: "pipe" });
+    const { version } = manifestOf(".");
+    const list = execFileSync("tar", ["-tzf", join(clone, `hapax-${version}.tgz`)], {
+      encoding: "utf8",
+    });
+    for (const path of ["dist/bin.js", "dist/index.js", "dist/index.d.ts"])
+      expect(list.split("\n")).toContain(`package/${path}`);
+  } finally {
+    rmSync(clone, { recursive: true, force: true });
+  }
 });
 
 test.for(["README.md", "CHANGELOG.md"])("every link of %s works in the tarball", (path) => {
@@ -62,10 +82,13 @@ test("the metadata of the package is complete, and names no place that does not 
   expect(JSON.stringify(manifest)).not.toMatch(/https?:|github/);
 });
 
-const manifestOf = (folder: string): { readonly dependencies?: Readonly<Record<string, string>> } =>
-  JSON.parse(readFileSync(join(root, folder, "package.json"), "utf8")) as {
-    readonly dependencies?: Readonly<Record<string, string>>;
-  };
+interface Manifest {
+  readonly version: string;
+  readonly dependencies?: Readonly<Record<string, string>>;
+}
+
+const manifestOf = (folder: string): Manifest =>
+  JSON.parse(readFileSync(join(root, folder, "package.json"), "utf8")) as Manifest;
 
 // Decision 0041: verifying tokens is the one thing that a library does better, and one that has no dependency of its own.
 test("users install one library with the package: an exact version of jose, which needs no other", () => {
