@@ -98,7 +98,7 @@ test("a visit paints after three requests and two seconds of work at most, asks 
   );
   expect([...files].toSorted()).toEqual(["/", "/_hapax/ui/app.css", "/_hapax/ui/app.js"]);
   for (const url of urls) expect(url.startsWith(server.url)).toBe(true);
-  for (const tile of ["Duplicates stopped", "Gaps", "Disk", "Sync, 99 of 100"]) {
+  for (const tile of ["Duplicates stopped", "Gaps", "Disk", "Sync time, p99"]) {
     await page
       .locator(`[data-tile="${tile}"] .figure`)
       .filter({ hasNotText: /^(0|–)$/ })

@@ -90,7 +90,12 @@ export function EntriesPage({ name }: { name: string | undefined }) {
             options={KINDS}
             onChange={(next) => go("entries", next)}
           />
-          <Field label="Scope, whole" value={text} onInput={setText} placeholder="every scope" />
+          <Field
+            label="Scope (exact match)"
+            value={text}
+            onInput={setText}
+            placeholder="every scope"
+          />
           <button type="submit">Filter</button>
         </form>
         <Rows
@@ -194,7 +199,7 @@ export function EntryPage({ name }: { name: string | undefined }) {
       {error === undefined ? null : <Problem error={error} />}
       {value === undefined ? null : <About entry={value} />}
       {value === undefined || value.valueBytes === 0 ? null : (
-        <Card title="What is kept">
+        <Card title="Stored value">
           {value.value === undefined ? (
             <Hidden bytes={value.valueBytes} may={may} show={() => setAsked(true)} />
           ) : (

@@ -149,14 +149,17 @@ function Acts({ saga, onChange }: { saga: SagaDetail; onChange: () => void }) {
     <>
       {has("retry") && stuck !== undefined ? (
         <Act label="Retry…" title="Try it again?" run={() => run("retry")} {...common}>
-          <p>Its attempts begin anew. A process that knows the saga goes on with it at once.</p>
+          <p>
+            Its attempts are counted from one again. A process that has the definition goes on at
+            once.
+          </p>
           {field}
         </Act>
       ) : null}
       {has("skip") && step !== undefined ? (
         <Act
           label="Skip…"
-          title={`Take ${step} for done?`}
+          title={`Mark ${step} as done?`}
           run={() => run("skip", { step, ...(result === "" ? {} : { result }) })}
           {...common}
         >
@@ -167,7 +170,7 @@ function Acts({ saga, onChange }: { saga: SagaDetail; onChange: () => void }) {
       ) : null}
       {has("abort") ? (
         <Act isDanger label="Abort…" title="Undo the saga?" run={() => run("abort")} {...common}>
-          <p>The steps that are done are taken back, the last one first.</p>
+          <p>The steps that are done are undone, the last one first.</p>
           {field}
         </Act>
       ) : null}
@@ -175,7 +178,7 @@ function Acts({ saga, onChange }: { saga: SagaDetail; onChange: () => void }) {
         <Act
           isDanger
           label="Finish…"
-          title="End it as it is?"
+          title="End the saga without another step?"
           run={() => run("finish")}
           {...common}
         >

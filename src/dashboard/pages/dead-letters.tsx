@@ -137,7 +137,10 @@ function Reason(props: {
             run={() => letters.discard(ids)}
             onDone={onChange}
           >
-            <p>They stay in the stream, and are listed no more. This cannot be undone.</p>
+            <p>
+              They stay in the stream, but this list does not show them any more. This cannot be
+              undone.
+            </p>
           </Act>
         </>
       }

@@ -86,9 +86,9 @@ function Tiles({ values }: { values: ReadonlyMap<string, number> }) {
       />
       <Tile
         isMain
-        label="Sync, 99 of 100"
+        label="Sync time, p99"
         value={formatMs(past.slowMs.findLast((value) => value !== null))}
-        note={`half of them: ${formatMs(past.medianMs.findLast((value) => value !== null))}`}
+        note={`median: ${formatMs(past.medianMs.findLast((value) => value !== null))}`}
       />
       <Tile
         isMain
@@ -144,7 +144,7 @@ function Charts() {
         seconds={seconds}
         format={formatMs}
         lines={[
-          { name: "99 of 100", colour: "--line-3", values: past.slowMs },
+          { name: "p99", colour: "--line-3", values: past.slowMs },
           { name: "median", colour: "--line-1", values: past.medianMs },
         ]}
       />
@@ -173,7 +173,7 @@ function Outcomes({ values }: { values: ReadonlyMap<string, number> }) {
   const total = rows.reduce((sum, [, count]) => sum + count, 0);
   const sorted = rows.toSorted(([, one], [, other]) => other - one);
   return (
-    <Card title="What became of appends">
+    <Card title="Appends by outcome">
       {sorted.length === 0 ? <Empty>No append yet.</Empty> : null}
       <ul class="bars">
         {sorted.map(([name, count]) => (

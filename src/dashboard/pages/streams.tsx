@@ -42,8 +42,8 @@ export function StreamsPage() {
         <input
           type="search"
           class="search"
-          placeholder="Search by the beginning: orders/2026"
-          aria-label="Search streams by the beginning of their path"
+          placeholder="Search by prefix: orders/2026"
+          aria-label="Search streams by the prefix of their path"
           value={text}
           onInput={(event) => {
             setText(event.currentTarget.value);
@@ -125,18 +125,18 @@ function NewStream({ onDone }: { onDone: () => void }) {
         ]}
       />
       <Field
-        label="Expires after so many seconds without use"
+        label="Expires after this many seconds without use"
         value={ttl}
         onInput={setTtl}
         kind="number"
         placeholder="never"
       />
       <Field
-        label="Remembers idempotency keys for so many seconds"
+        label="Remembers idempotency keys for this many seconds"
         value={window}
         onInput={setWindow}
         kind="number"
-        placeholder="as the server"
+        placeholder="the default of the server"
       />
       <Field
         label="Fork of"

@@ -56,7 +56,8 @@ export function TokensPage() {
       </Card>
       <Card title="Make, replace and revoke them">
         <p>
-          Keys are made where the server runs: a page that could make them would be worth stealing.
+          Make keys on the machine of the server. This page cannot make keys, so a stolen session
+          cannot either.
         </p>
         <pre class="commands">{COMMANDS}</pre>
         <p class="note">The server takes changes within a second, without a restart.</p>
