@@ -201,7 +201,7 @@ export const clusterCommand: Command = {
     "The first node makes the cluster by itself, with 16 shards. `status` watches for signs of life for 2.5 seconds, and ends with",
     "1 if a shard has no owner. `move` ties a shard to a node, and without a node unties it. A node that drains gives its shards",
     "to the others and goes on taking requests for them.",
-    "There is no upgrade command: format 1 is the only one. `verify` of a database is not there yet.",
+    "There is no upgrade command: format 1 is the only one. `hapax verify --store` checks the data of all shards.",
   ],
   examples: [
     ["who owns what?", "hapax cluster status --store postgres://hapax@db/hapax"],

@@ -253,7 +253,7 @@ async function told(
 
 export const sagaCommand: Command = {
   name: "saga",
-  summary: "list sagas, show what has happened to one, and see to those that are stuck",
+  summary: "list sagas, show what has happened to one, and act on those that are stuck",
   usage: [
     "hapax saga list --database <database> [--state stuck] [options]",
     "hapax saga show --database <database> <saga> <key> [--scope <scope>]",
@@ -283,9 +283,9 @@ export const sagaCommand: Command = {
   details: [
     "A stuck saga does nothing until you act:",
     "  retry    tries the step again, with new attempts",
-    "  skip     takes the step for done, with a result, or its undo for done",
+    "  skip     marks the step as done, with a result, or marks its undo as done",
     "  abort    undoes the saga; not after its pivot",
-    "  finish   ends it as it is",
+    "  finish   ends the saga without another step",
     "",
     "Your application goes on with the saga: this command only writes down what you want. It opens the database with a",
     "driver in your working directory, as hapax outbox does.",
