@@ -29,7 +29,7 @@ export function onAbort(signal: AbortSignal, run: () => void): () => void {
   };
 }
 
-/** Has a signal, and makes it when it is asked for: most calls end without one. An `AbortController` is one. */
+/** Has an abort signal, and creates it when it is first read, because most calls end without one. An `AbortController` is one. */
 export interface Stopper {
   readonly signal: AbortSignal;
 }

@@ -44,7 +44,7 @@ export const ERRORS = {
   token_invalid: {
     status: 401,
     retry: "never",
-    title: "The bearer token is missing, or not of this server",
+    title: "The bearer token is missing or not ours",
     help: "Send the token of the wake or claim in the Authorization header.",
   },
   token_expired: {
@@ -105,7 +105,7 @@ export const ERRORS = {
     status: 404,
     retry: "never",
     title: "No such subscription",
-    help: "Create it with PUT first. A deleted subscription has lost its offsets.",
+    help: "Create it with PUT first; a deleted subscription loses its cursors.",
   },
   transaction_not_found: {
     status: 404,
@@ -117,7 +117,7 @@ export const ERRORS = {
     status: 404,
     retry: "never",
     title: "No such group",
-    help: "Create it with PUT first. A deleted group has lost its offsets.",
+    help: "Create it with PUT first; a deleted group loses its offsets.",
   },
   saga_not_found: {
     status: 404,
@@ -146,7 +146,7 @@ export const ERRORS = {
   stream_in_use: {
     status: 409,
     retry: "never",
-    title: "The stream was deleted, but forks still need its data",
+    title: "The stream was deleted but forks still need its data",
     help: "Use another path until the last fork is deleted.",
   },
   stream_closed: {
@@ -165,7 +165,7 @@ export const ERRORS = {
     status: 409,
     retry: "never",
     title: "Stream-Seq is not greater than the last one accepted",
-    help: "Another writer has appended, or this is a retry. Read the tail before you go on.",
+    help: "Another writer was here, or this is a retry: read the tail before you go on.",
   },
   producer_gap: {
     status: 409,
@@ -273,7 +273,7 @@ export const ERRORS = {
     status: 410,
     retry: "never",
     title: "The stream was deleted",
-    help: "Only its forks still have its data. Use another path.",
+    help: "Its data lives on in forks only; use another path.",
   },
   stream_replaced: {
     status: 410,
@@ -351,7 +351,7 @@ export const ERRORS = {
     status: 422,
     retry: "never",
     title: "The idempotency key was used for other content",
-    help: "Use a new key for every message, and the same key only for its retries.",
+    help: "Use a new key for every message, and the same one for its retries only.",
   },
   producer_seq_reused: {
     status: 422,
@@ -424,7 +424,7 @@ export const ERRORS = {
     status: 507,
     retry: "later",
     title: "The namespace has used up its quota of storage",
-    help: "Nothing was stored. Delete streams, or ask the operator for a higher quota; the answer names the quota.",
+    help: "Nothing was stored. Delete streams, or have the quota raised; the answer names it.",
   },
   invalid_options: {
     status: 500,

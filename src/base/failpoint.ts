@@ -1,6 +1,6 @@
 /**
- * Named moments between two steps of a primitive, where a crash matters. A failpoint does nothing unless a test sets
- * a hook: `hapax/testing` exports `setFailpoint`.
+ * A hook for tests. Primitives call it at named moments between two steps where a crash matters, and wait for it.
+ * Without a hook nothing happens there. `hapax/testing` exports `setFailpoint`, which sets it.
  */
 
 type Failpoint = (name: string) => void | Promise<void>;

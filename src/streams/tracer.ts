@@ -16,7 +16,7 @@ export interface SpanStart {
   readonly parent?: TraceContext;
 }
 
-/** Named as OpenTelemetry names them. They hold no secret and no payload. */
+/** Attributes of a span, with the names of OpenTelemetry. They hold no secret and no payload. */
 export type SpanAttributes = Readonly<Record<string, string | number>>;
 
 /** A span that has begun. */

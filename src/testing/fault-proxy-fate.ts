@@ -95,7 +95,7 @@ export interface FaultProxyOptions extends FaultShares {
   readonly fateOf?: (request: ProxiedRequest) => ProxyFate | undefined;
 }
 
-/** How many requests met which harm. */
+/** The number of requests for each kind of fault. */
 export interface FaultCounts {
   readonly droppedRequests: number;
   readonly droppedAnswers: number;

@@ -13,7 +13,7 @@ import type {
 } from "../toolkit/ledgers/ledger.ts";
 import { systemRandom } from "../base/random.ts";
 
-/** How a case reaches a database. */
+/** Gives the cases access to a database. You implement it for your ledger. */
 export interface LedgerTarget<Tx> {
   /** Opens a ledger over the same database, as another process would. `migrate` was called. */
   open(): Promise<Ledger<Tx>>;
@@ -23,7 +23,7 @@ export interface LedgerTarget<Tx> {
   read(): Promise<readonly string[]>;
 }
 
-/** One case. It throws if the ledger breaks the contract. */
+/** One case of the contract of ledgers. `run` throws if the ledger breaks the contract. */
 export interface LedgerCase {
   readonly title: string;
   /** What a ledger must offer for this case. `whySkipped` compares it with a ledger. */

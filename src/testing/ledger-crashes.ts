@@ -30,8 +30,8 @@ export interface CrashProcess {
 }
 
 /**
- * How a case reaches a ledger. Cases may run at once, but not over an outbox of rows: there every relay takes all
- * rows, also those of other cases.
+ * Gives the cases access to a ledger. You implement it. Cases may run at once, but not over an outbox of rows: there
+ * every relay takes all rows, also those of other cases.
  */
 export interface CrashTarget {
   /** `supports.isExclusive` of the ledger: a process that stops inside a transaction stops all others. */
@@ -41,7 +41,10 @@ export interface CrashTarget {
   read(): Promise<readonly string[]>;
 }
 
-/** One case. It throws if an effect is missing, or there twice, or if a zombie could write. */
+/**
+ * One case that kills or stops a process. `run` throws if an effect is missing, or there twice, or if a stopped process
+ * could still write.
+ */
 export interface CrashCase {
   readonly title: string;
   readonly work: CrashWork;

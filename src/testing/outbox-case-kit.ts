@@ -13,13 +13,16 @@ import type {
   OutboxWay,
 } from "../toolkit/outbox/log.ts";
 
-/** How a case reaches a database. */
+/** Gives the cases access to a database. You implement it for your outbox. */
 export interface OutboxTarget<Tx> {
   /** Opens a ledger over the same database, as another process would. Its tables exist. */
   open(): Promise<Ledger<Tx>>;
 }
 
-/** One case. It throws if the outbox breaks the contract. It returns the reason if it does not apply. */
+/**
+ * One case of the contract of outboxes. `run` throws if the outbox breaks the contract. It returns the reason if the
+ * case does not apply.
+ */
 export interface OutboxCase {
   readonly title: string;
   /** The ways of the outboxes that it is for. */

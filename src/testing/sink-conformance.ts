@@ -4,7 +4,7 @@ import { strict as assert } from "node:assert";
 import { isHapaxError } from "../base/errors.ts";
 import type { Sink, SinkPlace } from "../client/processing/sink.ts";
 
-/** How a case reaches a database. */
+/** Gives the cases access to a database. You implement it for your sink. */
 export interface SinkTarget<Tx> {
   /** Opens a sink over the same database, as another process would. */
   open(): Promise<Sink<Tx>>;
@@ -14,7 +14,7 @@ export interface SinkTarget<Tx> {
   read(): Promise<readonly string[]>;
 }
 
-/** One case. It throws if the sink breaks the contract. */
+/** One case of the contract of sinks. `run` throws if the sink breaks the contract. */
 export interface SinkCase {
   readonly title: string;
   readonly run: <Tx>(target: SinkTarget<Tx>) => Promise<void>;

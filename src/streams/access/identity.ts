@@ -93,7 +93,7 @@ export interface Identity {
   readonly expiresAtMs?: number;
 }
 
-/** What a request says of the client that sends it. */
+/** The parts of a request from which `authorize` can find out who sends it. */
 export interface Credentials {
   readonly method: string;
   /** As sent: percent-encoded, without the query. */

@@ -23,7 +23,7 @@ export interface AlarmStorage {
   setAlarm(timeMs: number): Promise<void>;
 }
 
-/** What the constructor of a Durable Object gets: `ctx`. */
+/** The `ctx` that the constructor of a Durable Object gets. */
 export interface ObjectContext {
   readonly storage: SqliteObjectStorage & AlarmStorage;
   blockConcurrencyWhile<T>(run: () => Promise<T>): Promise<T>;

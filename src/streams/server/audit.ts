@@ -25,7 +25,7 @@ export const AUDIT_TEXT_MAX = 512;
 const SECOND_MS = 1000;
 const NO_ACTS: readonly AuditedAct[] = [];
 
-/** What a handler says of what it did, for the audit. False: it has changed nothing. */
+/** The facts that a handler adds to its audit entry. False: it has changed nothing, and there is no entry. */
 export type AuditFacts =
   | false
   | {

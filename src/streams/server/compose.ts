@@ -86,7 +86,7 @@ export interface ServerComponents {
   readonly onFault: (error: unknown) => void;
 }
 
-/** What the sockets of a runtime need of a server. */
+/** The members of a server that the sockets of a runtime use. */
 export type RequestServer = Pick<
   HapaxServer,
   "options" | "isDraining" | "handle" | "nextRequestId" | "drain"

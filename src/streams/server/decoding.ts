@@ -11,7 +11,7 @@ import { HapaxError } from "../../base/errors.ts";
 import type { ContentCoding } from "../../protocol/content-encoding.ts";
 import type { Exchange } from "./exchange.ts";
 
-/** PORT. What a platform can decode. */
+/** PORT. Decodes compressed bodies of requests. A platform lists the codings that it can decode. */
 export interface Decompress {
   readonly codings: readonly ContentCoding[];
   /**

@@ -113,7 +113,10 @@ export interface LiveSink {
   readonly bridge?: ReaderBridge | undefined;
 }
 
-/** Keeps time and place for a reader: timers of the server would keep an object awake. */
+/**
+ * Keeps the time limit and the place of a live reader outside of the server, for runtimes where timers of the server
+ * would keep an object awake.
+ */
 export interface ReaderBridge {
   /** Called once, before anything is written: after so many milliseconds the answer must end. */
   lives(lifeMs: number): void;
@@ -121,7 +124,7 @@ export interface ReaderBridge {
   moved(place: BridgedPlace): void;
 }
 
-/** Where a live reader is. */
+/** The place of a live reader in its stream. */
 export interface BridgedPlace {
   readonly stream: number;
   /** The life of the stream: a reader never gets data of another one. */

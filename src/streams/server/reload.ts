@@ -7,7 +7,7 @@
 
 import type { ResolvedServerOptions } from "./options.ts";
 
-/** What a reload did. */
+/** The result of a reload. */
 export interface Reloaded {
   /** The options that changed. They are in force for every request that begins from now on. */
   readonly changed: readonly (keyof ResolvedServerOptions)[];

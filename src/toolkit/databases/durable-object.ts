@@ -15,7 +15,7 @@ import { HapaxError } from "../../base/errors.ts";
 import { TurnLine } from "./line.ts";
 import { Loan, loanOf, unlessEnded } from "./lending.ts";
 
-/** What a statement answers. */
+/** The result of a statement. */
 interface ObjectCursor {
   toArray(): readonly Readonly<Record<string, unknown>>[];
 }

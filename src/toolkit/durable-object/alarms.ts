@@ -29,7 +29,7 @@ import {
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import { type ObjectAlarmStorage, type ObjectRow, objectRows } from "./context.ts";
 
-/** What the work of an alarm gets. */
+/** The argument of the work of an alarm. */
 export interface AlarmCall {
   readonly name: string;
   /** The time for which the alarm was set, in milliseconds since 1970. It runs at this time or later. */

@@ -40,7 +40,7 @@ export interface ProcessElsewhereOptions<Storage, T> extends ProcessOptions {
   readonly commit?: (result: T, work: ObjectWork<Storage>) => void;
 }
 
-/** What work that awaits gets. */
+/** The argument of work that awaits. */
 export interface ProcessCall {
   /** Pass it to the other side as the idempotency key: the same in every attempt. */
   readonly key: string;

@@ -8,7 +8,7 @@ import type { DurableObjectLedger, ObjectStorage } from "../ledgers/durable-obje
 import { newOutboxEvent, type OutboxMessage } from "../outbox/adding.ts";
 import type { Alarms } from "./alarms.ts";
 
-/** What work in an object gets. All of it ends with the work. */
+/** The argument of work in an object. Its members are valid until the work ends. */
 export interface ObjectWork<Storage> {
   /** The storage of the object, inside the transaction: use `tx.sql.exec`. */
   readonly tx: Storage;

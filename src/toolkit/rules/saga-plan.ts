@@ -31,16 +31,16 @@ export interface SagaPlan {
   readonly deadlineMs: number;
 }
 
-/** What is kept of an error. */
+/** The stored description of an error. */
 export interface SagaFailure {
   readonly name: string;
   readonly message: string;
 }
 
 /**
- * How far a step is. `open`: begun, or tried and failed. `failed`: it has no effect, for certain, and is not tried again.
- * `undoing`: its undo has begun. A step that has not begun has no entry. Times are those of the saga: milliseconds since
- * it was started, by the database's clock.
+ * The progress of a step. `open`: begun, or tried and failed. `failed`: it certainly has no effect, and is not tried
+ * again. `undoing`: its undo has begun. A step that has not begun has no entry. Times are milliseconds since the saga
+ * was started, by the database's clock.
  */
 export interface SagaStepProgress {
   readonly state: "open" | "done" | "failed" | "undoing" | "undone";

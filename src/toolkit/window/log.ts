@@ -40,7 +40,7 @@ export interface LogSegment {
   readonly writer?: string | undefined;
 }
 
-/** What a log has. */
+/** The segments of a log, and how far it was removed. */
 export interface LogExtent {
   /** The segments, oldest first. */
   readonly segments: readonly LogSegment[];
@@ -80,7 +80,7 @@ export interface LogPositions {
   settle(): Promise<void>;
 }
 
-/** What all logs have. */
+/** The members that all logs have. */
 interface ReadableLog {
   /** Segments follow each other in log time. False: they are written side by side, as partitions are. */
   readonly isOrdered: boolean;

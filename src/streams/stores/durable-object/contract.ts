@@ -4,7 +4,7 @@ import type { Clock } from "../../../base/clock.ts";
 import type { Random } from "../../../base/random.ts";
 import type { Store, StoreStats } from "../../store.ts";
 
-/** What opening an object found and did. */
+/** The report of opening the store of an object: which snapshot was used, and what was replayed after it. */
 export interface ObjectRecovery {
   /** LSN of the snapshot that was used, if any. */
   readonly snapshotLsn: number | undefined;

@@ -61,7 +61,7 @@ export interface ReplayedLog {
   readonly report: RecoveryReport;
 }
 
-/** What opening a journal found and did. */
+/** The report of opening a journal: which snapshot was used, and what was replayed after it. */
 export interface RecoveryReport {
   /** LSN of the snapshot that was used, if any. */
   readonly snapshotLsn: number | undefined;
