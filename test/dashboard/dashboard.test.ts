@@ -112,6 +112,36 @@ test("a visit paints after three requests and two seconds of work at most, asks 
   await leave(seen);
 });
 
+test("a visit carries at most 120 KB, and paints before any figure has come", async () => {
+  const seen = await look();
+  const { page } = seen;
+  const carried = await page.evaluate(() =>
+    performance
+      .getEntries()
+      .filter((entry) => entry instanceof PerformanceResourceTiming)
+      .filter(({ name }) => !/_hapax\/(?:metrics|health)/.test(name))
+      .map(({ name, transferSize }) => [new URL(name).pathname, transferSize] as const),
+  );
+  const sum = carried.reduce((all, [, bytes]) => all + bytes, 0);
+  console.log(`a visit carries ${String(sum)} bytes: ${JSON.stringify(carried)}`);
+  expect(carried.map(([path]) => path).toSorted()).toEqual([
+    "/",
+    "/_hapax/ui/app.css",
+    "/_hapax/ui/app.js",
+  ]);
+  expect(sum).toBeGreaterThan(20_000);
+  expect(sum).toBeLessThanOrEqual(DASHBOARD_BYTES_MAX);
+  // A server that is slow to answer does not leave a white page.
+  await page.route(/_hapax\/(?:metrics|health)/, () => undefined);
+  await page.reload();
+  await page.getByRole("heading", { name: "Overview", level: 1 }).waitFor();
+  await page.getByText("Reading the figures…").waitFor();
+  const paints = "performance.getEntriesByName('first-contentful-paint').length";
+  await expect.poll(() => page.evaluate(paints), { timeout: WAIT_MS }).toBe(1);
+  await page.unrouteAll({ behavior: "ignoreErrors" });
+  await leave(seen);
+});
+
 test("keys open pages, search and change colours; a narrow screen does not scroll sideways", async () => {
   const seen = await look(`${server.url}/_hapax/ui/`, { width: 390, scheme: "dark" });
   const { page } = seen;
