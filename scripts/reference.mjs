@@ -5,7 +5,7 @@
  *
  *   RF1  every name that an entry point exports is on its page, with its signature, its sentences, members
  *        and examples;
- *   RF2  a name without a sentence is an error, not a gap;
+ *   RF2  a name without a sentence is an error, not a gap, and so is a sentence that begins in the middle;
  *   RF3  a type that a signature names and no entry point exports is on the page too: it is inferred, and never
  *        imported, but its members are read. Types that another entry point exports are links to its page.
  */
@@ -27,6 +27,8 @@ import { buildIfNeeded, Failure, install, main } from "./prepare.mjs";
 import { isMain, root, run, tool } from "./run.mjs";
 
 const LINE_MAX = 100;
+/** "Of the event.", "At once.": a reader of one member cannot know what is meant. */
+const ELLIPSIS = /^(?:Of|At once|From \d|As above|The same\.)\b/;
 const FOLDER = "docs/reference";
 const OPEN_API = "openapi.json";
 const GROUPS = [
@@ -69,8 +71,11 @@ export function makeReference(base = root) {
   const homes = homesOf(entries);
   for (const { module, page, types } of entries) {
     const names = inOrder(exportsOf(types), types);
-    for (const { name, comment } of names) {
+    for (const { name, comment, members } of names) {
       if (!/[.!?:](\s|$)/.test(comment)) problems.push(`${module}: ${name} has no sentence`);
+      for (const one of [{ name, comment }, ...members])
+        if (ELLIPSIS.test(one.comment))
+          problems.push(`${module}: ${name}: "${one.comment}" does not name what it is about`);
     }
     pages.set(page, pageOf(module, headerOf(types), names, namedBy(names, homes)));
   }

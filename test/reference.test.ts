@@ -140,6 +140,24 @@ export declare const own: string;
   expect(page).not.toMatch(/hidden|Not passed on/);
 });
 
+test("RF2 a sentence that begins in the middle is a problem", () => {
+  const base = packageOf(
+    "middle",
+    `/** A sample. */
+/** An event. */
+export interface Happened {
+    /** Of the event. */
+    readonly id: string;
+    /** The time of the event. */
+    readonly at: string;
+}
+`,
+  );
+  expect(makeReference(base).problems).toEqual([
+    'sample: Happened: "Of the event." does not name what it is about',
+  ]);
+});
+
 test("RF3 a type that a signature names is on the page, or a link to the page that has it", () => {
   const base = packageOf(
     "named",

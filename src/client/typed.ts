@@ -43,7 +43,7 @@ export class SchemaFailure extends HapaxError {
   declare readonly issues: readonly SchemaIssue[];
   /** The record. */
   declare readonly value: unknown;
-  /** Of a record that was read: where to go on after the batch that has it. */
+  /** The offset after the batch that has the record, for a record that was read. Go on from there to leave the record out. */
   declare readonly nextOffset: string | undefined;
 
   constructor(issues: readonly SchemaIssue[], value: unknown, nextOffset?: string) {

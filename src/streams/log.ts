@@ -31,7 +31,7 @@ export interface LogEntry {
   readonly status?: number;
   /** The code of a refusal, such as `stream_not_found`. */
   readonly code?: string;
-  /** From the head of the request to its answer. Of a live answer: to its end. */
+  /** The time from the head of the request to its answer, or to the end of a live answer, in milliseconds. */
   readonly ms?: number;
   /** Bytes of the request's body. */
   readonly bytesIn?: number;
@@ -43,7 +43,7 @@ export interface LogEntry {
   readonly namespace?: string;
   /** The address of the client. */
   readonly peer?: string;
-  /** Of a fault. */
+  /** The stack of a fault. */
   readonly stack?: string;
   readonly audit?: AuditEntry;
 }
