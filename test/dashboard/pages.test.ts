@@ -167,6 +167,27 @@ test("more groups than a page shows are reached by the next page, and the way ba
   await leave(seen);
 });
 
+test("the page of dead letters says when it does not show all of them", async () => {
+  const path = "/v1/stream/many-dead";
+  await send("PUT", `${server.url}${path}`, JSON_TYPE);
+  const letters = Array.from({ length: 1001 }, (_, n) => ({
+    id: `many//v1/stream/many/x/${String(n)}`,
+    stream: "/v1/stream/many",
+    offset: "0000000000000000_0000000000000000",
+    record: n,
+    reason: { fingerprint: "aa", message: "no answer" },
+    attempts: 3,
+    at: "2026-11-18T12:00:00.000Z",
+  }));
+  await send("POST", `${server.url}${path}`, JSON_TYPE, letters);
+  const seen = await look();
+  const { page } = seen;
+  await seen.open("#/dead-letters");
+  await page.getByRole("link", { name: path }).click();
+  await page.getByText("These are the first 1,000.").waitFor();
+  await leave(seen);
+});
+
 test("every page is accessible in the dark and in the light, and does not scroll sideways on a narrow screen", async () => {
   const pages = ["overview", "streams", "groups", "subscriptions", "look-up", "dead-letters"];
   const places = [

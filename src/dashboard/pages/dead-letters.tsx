@@ -13,6 +13,7 @@ import { formatCount, formatTime } from "../words.ts";
 
 const EVERY_MS = 5000;
 const SHOWN_MAX = 1000;
+const SUGGESTED_MAX = 10;
 
 function openLetters(stream: string, sent: string): DeadLetters {
   const options = sent === "" ? {} : { token: sent };
@@ -53,23 +54,39 @@ export function DeadLettersPage({ name }: { name: string | undefined }) {
   );
 }
 
-/** Streams whose name says what they hold. */
+/** Streams whose name says that they hold dead letters, of the first page of all streams. */
 function Suggestions() {
   const { value } = useLoaded(
     (signal) =>
-      getJson<{ streams: readonly { path: string }[] }>("/_hapax/streams", {}, { signal }),
+      getJson<{ streams: readonly { path: string }[]; next?: string }>(
+        "/_hapax/streams",
+        {},
+        { signal },
+      ),
     [],
   );
-  const found = (value?.streams ?? []).filter(({ path }) => /dead|dlq/i.test(path)).slice(0, 10);
-  if (found.length === 0) return null;
+  const streams = value?.streams ?? [];
+  const named = streams.filter(({ path }) => /dead|dlq/i.test(path));
+  const found = named.slice(0, SUGGESTED_MAX);
+  const isPart = value?.next !== undefined || named.length > found.length;
   return (
-    <ul class="list">
-      {found.map(({ path }) => (
-        <li key={path}>
-          <a href={linkTo("dead-letters", path)}>{path}</a>
-        </li>
-      ))}
-    </ul>
+    <>
+      {found.length === 0 ? null : (
+        <ul class="list">
+          {found.map(({ path }) => (
+            <li key={path}>
+              <a href={linkTo("dead-letters", path)}>{path}</a>
+            </li>
+          ))}
+        </ul>
+      )}
+      {isPart ? (
+        <p class="note">
+          There may be more: only the names of the first {formatCount(streams.length)} streams were
+          searched.
+        </p>
+      ) : null}
+    </>
   );
 }
 
@@ -92,6 +109,11 @@ function Letters({ stream }: { stream: string }) {
   const sorted = [...groups.values()].toSorted((one, other) => other.length - one.length);
   return (
     <>
+      {value.length < SHOWN_MAX ? null : (
+        <p class="note">
+          These are the first {formatCount(SHOWN_MAX)}. There may be more: replay or discard some.
+        </p>
+      )}
       {sorted.map((same) => (
         <Reason
           key={same[0]?.reason.fingerprint ?? ""}
