@@ -1,6 +1,6 @@
 /** Listens to abort signals that many callers share. */
 
-/** What is called when a signal aborts. It is the one listener of the signal. */
+/** The callbacks of one signal. The signal has this set as its only listener. */
 class Runs extends Set<() => void> {
   handleEvent(): void {
     for (const run of [...this]) run();
@@ -34,12 +34,12 @@ export interface Stopper {
   readonly signal: AbortSignal;
 }
 
-/** A stopper that can be stopped. An `AbortController` is one. */
+/** A stopper whose owner can stop it. An `AbortController` is one. */
 export interface Stoppable extends Stopper {
   abort(reason?: unknown): void;
 }
 
-/** An `AbortController` for calls of which most end without a signal: its own listeners need none. */
+/** Works like an `AbortController`, for calls that mostly end without a signal: its own listeners need no signal. */
 export class LightStop implements Stoppable {
   #controller: AbortController | undefined;
   #stopped: { readonly reason: unknown } | undefined;
@@ -64,7 +64,7 @@ export class LightStop implements Stoppable {
     for (const run of [...(this.#runs ?? [])]) run();
   }
 
-  /** As `onAbort`. Not called for a stop that has been. */
+  /** Calls `run` when it is stopped, like `onAbort`. Does not call it if it was stopped before. */
   heed(run: () => void): () => void {
     const own = (): void => {
       run();
@@ -76,7 +76,7 @@ export class LightStop implements Stoppable {
   }
 }
 
-/** As `onAbort`, for a stopper: asks for no signal where it need not. */
+/** Does the same as `onAbort` for a stopper, and creates no signal if it can do without. */
 export function onStop(over: Stopper, run: () => void): () => void {
   return over instanceof LightStop ? over.heed(run) : onAbort(over.signal, run);
 }
@@ -85,10 +85,10 @@ export function isStopped(over: Stopper | undefined): boolean {
   return over instanceof LightStop ? over.isStopped : over?.signal.aborted === true;
 }
 
-/** Signals that end the same thing; the caller need not have given each. */
+/** Signals that end the same thing. Each may be undefined. */
 export type Signals = readonly (AbortSignal | undefined)[];
 
-/** Calls `run` when one of the signals aborts; the returned function takes it back. */
+/** Calls `run` when one of the signals aborts. The returned function cancels that. */
 export function onAnyAbort(signals: Signals, run: () => void): () => void {
   const undo = signals.map((signal) => signal && onAbort(signal, run));
   return () => {
@@ -96,13 +96,13 @@ export function onAnyAbort(signals: Signals, run: () => void): () => void {
   };
 }
 
-/** The reason of the first signal that has aborted, as it was given. */
+/** Returns the reason of the first signal that has aborted, unchanged. */
 export function abortedBy(signals: Signals): Error | undefined {
   // Cast: mostly an error. A caller who gave something else compares with just that.
   return signals.find((signal) => signal?.aborted)?.reason as Error | undefined;
 }
 
-/** What the promise settles with, unless the signal aborts before: then the signal's reason is thrown. */
+/** Settles as the promise does. If the signal aborts first, rejects with the signal's reason. */
 export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {

@@ -1,6 +1,6 @@
 /** Invariants that are checked while the program runs. */
 
-/** A bug of ours. The label names the invariant that broke. */
+/** The error of a bug in Hapax. The label names the invariant that broke. */
 export class BrokenInvariant extends Error {
   override readonly name = "BrokenInvariant";
 }

@@ -6,8 +6,8 @@ import type { RetryOptions } from "./retry-options.ts";
 export type PauseBounds = Required<Pick<RetryOptions, "pauseMs" | "pauseMsMax">>;
 
 /**
- * The pause after the n-th failure in a row. It begins at `pauseMs` and doubles up to `pauseMsMax`; half of it is certain and
- * half is random, so that many callers do not return together.
+ * Returns the pause after the n-th failure in a row. It begins at `pauseMs` and doubles up to `pauseMsMax`. Half of it
+ * is certain and half is random, so that many callers do not return together.
  */
 export function backoffMs(
   failures: number,
@@ -18,17 +18,17 @@ export function backoffMs(
   return Math.min(pauseMsMax, pauseMs * 2 ** Math.min(failures - 1, 30)) * (0.5 + unit / 2);
 }
 
-/** The same pause as a whole: for callers that are alone, or that spread themselves in another way. */
+/** Returns the same pause without the random part: for callers that are alone, or that spread themselves in another way. */
 export function doubledMs(failures: number, bounds: PauseBounds): number {
   return backoffMs(failures, bounds, 1);
 }
 
-/** Half of the time and a random part of the other half. */
+/** Returns half of the time and a random part of the other half. */
 export function jitteredMs(wholeMs: number, unit: number): number {
   return backoffMs(1, { pauseMs: wholeMs, pauseMsMax: wholeMs }, unit);
 }
 
-/** The time, up to `share` of it shorter or longer: for work that repeats at a steady rate. */
+/** Returns the time, up to `share` of it shorter or longer: for work that repeats at a steady rate. */
 export function spreadMs(wholeMs: number, share: number, unit: number): number {
   return wholeMs * (1 + share * (unit * 2 - 1));
 }

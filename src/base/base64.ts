@@ -3,7 +3,7 @@
 /** Arguments of one call. Engines have a limit that differs. */
 const CALL_ARGUMENTS_MAX = 8192;
 
-/** The bytes in base64, with padding. */
+/** Encodes bytes as base64, with padding. */
 export function encodeBase64(bytes: Uint8Array): string {
   const parts: string[] = [];
   for (let at = 0; at < bytes.length; at += CALL_ARGUMENTS_MAX) {
@@ -12,7 +12,7 @@ export function encodeBase64(bytes: Uint8Array): string {
   return btoa(parts.join(""));
 }
 
-/** The bytes of a text in base64. Passes over white space, and throws what `atob` throws. */
+/** Decodes base64. Ignores white space, and throws what `atob` throws. */
 export function decodeBase64(text: string): Uint8Array {
   const binary = atob(text);
   const bytes = new Uint8Array(binary.length);
@@ -20,12 +20,12 @@ export function decodeBase64(text: string): Uint8Array {
   return bytes;
 }
 
-/** The bytes in base64 for URLs and tokens, without padding. RFC 4648, 5. */
+/** Encodes bytes as base64 for URLs and tokens, without padding. RFC 4648, 5. */
 export function encodeBase64url(bytes: Uint8Array): string {
   return encodeBase64(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
-/** Strict: undefined for padding, other characters, and stray bits in the last one. */
+/** Decodes base64 for URLs strictly. Returns undefined for padding, other characters, and stray bits in the last one. */
 export function decodeBase64url(text: string): Uint8Array | undefined {
   if (!/^[\w-]*$/.test(text) || text.length % 4 === 1) return undefined;
   const bytes = decodeBase64(text.replaceAll("-", "+").replaceAll("_", "/"));

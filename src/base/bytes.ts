@@ -29,7 +29,7 @@ export function joinBytes(pieces: readonly Uint8Array[]): Uint8Array {
   return joined;
 }
 
-/** True if both are there and have the same bytes. */
+/** Returns whether both exist and have the same bytes. */
 export function isSameBytes(one: Uint8Array | undefined, other: Uint8Array): boolean {
   return one?.length === other.length && one.every((byte, at) => byte === other[at]);
 }

@@ -1,8 +1,7 @@
 /**
- * The words that all dead letters share, whichever store has them: records that a pipeline gave up (in a stream) and events
- * that a relay gave up (in the outbox of a database).
- *
- * A dead letter is held until it is replayed or discarded. It says after how many attempts it was given up, and the reason.
+ * The vocabulary of all dead letters: of records that a pipeline has given up (in a stream), and of events that a relay
+ * has given up (in the outbox of a database). A dead letter is held until a person replays or discards it. It names the
+ * number of attempts and the reason.
  */
 
 import { wordsOfError } from "./error-words.ts";
@@ -33,10 +32,10 @@ export interface DeadLetterGroup {
   readonly lastId: string;
 }
 
-/** Of a message: enough to know what it was, too little to hurt. */
+/** The longest kept message, in characters: enough to know what happened. */
 const MESSAGE_CHARS_MAX = 1000;
 
-/** The reason that is kept of an error. Anything can be thrown; this never throws. */
+/** Returns the reason to keep for an error. Accepts any thrown value, and never throws. */
 export function reasonOf(error: unknown): DeadLetterReason {
   const { name, message, code } = wordsOfError(error, MESSAGE_CHARS_MAX);
   const kind = code ?? name;
@@ -62,7 +61,7 @@ export function groupLetters(
   return [...groups.values()].toSorted((one, other) => other.count - one.count);
 }
 
-/** The same for failures that differ only in numbers and ids. */
+/** Returns the same fingerprint for failures that differ only in numbers and ids. */
 export function fingerprintFailure(name: string, message: string): string {
   // Cut first: the search takes the square of the length for some texts, as `a-a-a-…`.
   const text = message.slice(0, 1000).replace(/\b[0-9a-f-]*[0-9][0-9a-f-]*\b/gi, "#");

@@ -3,7 +3,7 @@
 /** Returns the 32 bytes of a SHA-256: at once where the platform can, else as a promise. */
 export type Digest = (bytes: Uint8Array) => Uint8Array | Promise<Uint8Array>;
 
-/** SHA-1 of the platform, where another program names things by it. Nothing may depend on its strength. */
+/** Computes SHA-1, for programs that name things by it, such as Redis its scripts. Nothing may depend on its strength. */
 export async function webSha1(bytes: Uint8Array): Promise<Uint8Array> {
   return new Uint8Array(await crypto.subtle.digest("SHA-1", bytes as Uint8Array<ArrayBuffer>));
 }

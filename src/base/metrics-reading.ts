@@ -1,11 +1,14 @@
 /** Reads the figures that a server shows as Prometheus text, and compares two looks at them. Pure. */
 
-/** One look at the figures. */
+/** The metrics of a server at one moment. */
 export interface MetricsLook {
   readonly atMs: number;
-  /** By name with labels: `hapax_appends_total{outcome="gap"}`. The shards of a node of a cluster are added up. */
+  /**
+   * The values by name with labels, such as `hapax_appends_total{outcome="gap"}`. The shards of a cluster's node are
+   * added up.
+   */
   readonly values: ReadonlyMap<string, number>;
-  /** As the text has them, each shard by itself: one that moves takes its counters with it. */
+  /** The values as in the text, each shard by itself: a shard that moves takes its counters with it. */
   readonly samples: ReadonlyMap<string, number>;
 }
 
@@ -27,7 +30,7 @@ function withoutShard(key: string): string {
   return key.replace(SHARD_LABEL, (label) => (label.endsWith(",") ? "{" : ""));
 }
 
-/** Lines that are not a name and a number are left out. */
+/** Parses the text. Ignores lines that are not a name and a number. */
 function parseMetrics(text: string): ReadonlyMap<string, number> {
   const values = new Map<string, number>();
   for (const line of text.split("\n")) {
@@ -39,7 +42,7 @@ function parseMetrics(text: string): ReadonlyMap<string, number> {
   return values;
 }
 
-/** The sum over all labels of a metric. */
+/** Returns the sum over all labels of a metric. */
 export function sumOfMetric(values: ReadonlyMap<string, number>, name: string): number {
   let sum = 0;
   for (const [key, value] of values) {
@@ -48,7 +51,7 @@ export function sumOfMetric(values: ReadonlyMap<string, number>, name: string): 
   return sum;
 }
 
-/** How much a counter grew in a second. It begins anew when the server does. */
+/** Returns by how much a counter grows in a second. A counter begins anew when its server starts. */
 export function rateOfMetric(before: MetricsLook, now: MetricsLook, name: string): number {
   const passedS = Math.max(0.001, (now.atMs - before.atMs) / 1000);
   let sum = 0;
@@ -66,7 +69,10 @@ function isOf(key: string, name: string): boolean {
   return key === name || key.startsWith(`${name}{`);
 }
 
-/** The time within which this share of a histogram's events since the look before was done, in milliseconds. Null: there were none. */
+/**
+ * Returns the time within which a share of the events of a histogram was done since the last look, in milliseconds.
+ * Null: there were none.
+ */
 export function quantileMs(
   before: MetricsLook,
   now: MetricsLook,

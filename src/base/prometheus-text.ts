@@ -30,7 +30,7 @@ export function metricNumber(value: number): string {
   return value === -Infinity ? "-Inf" : String(value);
 }
 
-/** A name that Prometheus takes: one bad one would cost the whole scrape. */
+/** Returns a valid name. One invalid name would make Prometheus drop the whole answer. */
 function nameOf(name: string): string {
   const plain = name.replaceAll(/[^a-zA-Z0-9_]/g, "_");
   return /^[a-zA-Z_]/.test(plain) ? plain : `_${plain}`;

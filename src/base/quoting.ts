@@ -1,6 +1,6 @@
 /** Texts of strangers in lines that people and programs read. */
 
-/** A value as JSON in visible ASCII: no text in it can end a line, forge another one or steer a terminal. */
+/** Encodes a value as JSON in visible ASCII, so that no text in it can end a line, forge another one or steer a terminal. */
 export function asciiJson(value: unknown): string {
   return (JSON.stringify(value) ?? "null").replaceAll(
     /[^ -~]/g,

@@ -7,7 +7,7 @@
 
 const SPACE = /[\t\n\r ]/;
 
-/** The value. Undefined: it is no JSON, has a member twice, or nests deeper than `depthMax`. */
+/** Returns the value. Returns undefined for text that is not JSON, has a member twice, or nests deeper than `depthMax`. */
 export function parseUniqueJson(text: string, depthMax: number): { value: unknown } | undefined {
   try {
     return hasUniqueMembers(text, depthMax) ? { value: JSON.parse(text) } : undefined;
