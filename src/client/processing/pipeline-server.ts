@@ -56,6 +56,8 @@ interface Plan {
   hasLetter: boolean;
   /** Whether letters go without their records. */
   isBare: boolean;
+  /** Whether the changelog's oldest values may go with it: they are never why a record cannot be stored. */
+  mayRepeat: boolean;
 }
 
 /**
@@ -108,7 +110,14 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
   async #advance(batch: LeasedBatch<T>, page: PipelinePage<T>, from: number): Promise<number> {
     const { batchMax } = this.#parts.options;
     const end = Math.min(from + batchMax, page.records.length);
-    const plan: Plan = { from, end, misfit: undefined, hasLetter: false, isBare: false };
+    const plan: Plan = {
+      from,
+      end,
+      misfit: undefined,
+      hasLetter: false,
+      isBare: false,
+      mayRepeat: true,
+    };
     let isKnown = false;
     for (;;) {
       try {
@@ -116,6 +125,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
       } catch (error) {
         // Only records that are certainly not stored are collected again, in another way.
         if (!isMisfit(error)) throw error;
+        plan.mayRepeat = false;
         // The types of the streams were not known when the outputs were collected. Now they are.
         if (!isKnown && error.code === "invalid_request") isKnown = true;
         // All together or one record alone may be too large: halving finds out soon.
@@ -131,16 +141,31 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     const { hapax, options, advance } = this.#parts;
     const { state, signal, stream, places } = page;
     const counted: Counted = { outputs: 0, deadLetters: 0, chars: 0, streams: new Set() };
+    const changelog =
+      options.state === undefined
+        ? undefined
+        : this.#borders.path("state.changelog", changelogOf(options.state, stream));
     let end = plan.from;
     plan.hasLetter = false;
     state?.dropAll();
     const collect = async (tx: Transaction): Promise<void> => {
       end = await this.#collect(page, plan, tx, counted, beginPortion(this.#parts, batch));
-      if (options.state !== undefined) state?.collect(tx, changelogOf(options.state, stream));
+      if (changelog !== undefined) state?.collect(tx, changelog, plan.mayRepeat);
       tx.commit(batch.lease, offsetBehind(batch, places, end));
     };
-    await hapax.transaction(collect, { signal });
-    state?.commit();
+    const { offsets } = await hapax.transaction(collect, { signal });
+    if (state !== undefined && changelog !== undefined) {
+      state.commit(offsets.get(changelog));
+      // Nothing waits for it, and it may fail: then it is done later.
+      void state.trim(async (before) => {
+        try {
+          await hapax.trim(changelog, before, { signal });
+        } catch (error) {
+          if (!signal.aborted) options.onRetry?.(error);
+          throw error;
+        }
+      });
+    }
     const { outputs, deadLetters } = counted;
     const records = end - plan.from;
     const offset = offsetBehind(batch, places, end);
@@ -253,7 +278,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
       const state = new KeyedState(options.charsMax);
       const owner = { group: pipeline.group, stream, life };
       await state.restore(hapax.stream(path), owner, signal, async (offset) => {
-        await hapax.transaction(
+        const { offsets } = await hapax.transaction(
           (tx) => {
             // Neither an overtaken member nor another group may write its name into it.
             tx.expectLease(lease);
@@ -262,6 +287,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
           },
           { signal },
         );
+        return offsets.get(path);
       });
       return state;
     });
