@@ -18,6 +18,7 @@ import { headCommand, listCommand } from "./metadata.ts";
 import { outboxCommand } from "./outbox.ts";
 import { producersCommand } from "./producers.ts";
 import { readCommand } from "./read.ts";
+import { compactionCommand } from "./compaction.ts";
 import { retentionCommand, trimCommand } from "./retention.ts";
 import { repairCommand } from "./repair.ts";
 import { sagaCommand } from "./saga.ts";
@@ -72,6 +73,7 @@ export const COMMANDS: readonly Command[] = [
   deleteCommand,
   trimCommand,
   retentionCommand,
+  compactionCommand,
   signUrlCommand,
   inspectCommand,
   verifyCommand,

@@ -2,6 +2,7 @@
 
 import {
   STREAM_CLOSED,
+  STREAM_COMPACT_KEY,
   STREAM_EXPIRES_AT,
   STREAM_FORKED_FROM,
   STREAM_FORK_OFFSET,
@@ -15,6 +16,7 @@ import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
 import { type CliAnswer, refusal, send } from "./http.ts";
 import { KEY_OPTIONS, keyFacts, keyOptionHeaders } from "./key-options.ts";
+import { COMPACTION_OPTIONS, compactionFacts, compactionOf } from "./compaction.ts";
 import { retentionFacts, RULE_OPTIONS, ruleOf } from "./retention.ts";
 import { encodePath, resolveStream, streamPath, type Target } from "./target.ts";
 import { createPaint, printable } from "./terminal.ts";
@@ -33,7 +35,7 @@ async function runCreate(invocation: Invocation, context: Context): Promise<numb
   if (invocation.has("json")) {
     const closed = answer.header(STREAM_CLOSED) === "true";
     const facts = { path: target.label, created: isCreated, contentType, nextOffset, closed };
-    const more = { ...keyFacts(answer), ...retentionFacts(answer) };
+    const more = { ...keyFacts(answer), ...retentionFacts(answer), ...compactionFacts(answer) };
     await context.stdout.write(`${JSON.stringify({ ...facts, ...more })}\n`);
     return EXIT.done;
   }
@@ -73,6 +75,7 @@ function createHeaders(invocation: Invocation): Record<string, string> {
   set("if-none-match", invocation.has("if-absent") ? "*" : undefined);
   Object.assign(headers, keyOptionHeaders(invocation));
   set(STREAM_RETENTION, ruleOf(invocation));
+  set(STREAM_COMPACT_KEY, compactionOf(invocation));
   const offset = invocation.value("fork-offset");
   const subOffset = invocation.value("fork-sub-offset");
   if (source === undefined && (offset ?? subOffset) !== undefined) {
@@ -102,6 +105,7 @@ export const createCommand: Command = {
     { name: "if-absent", help: "refuse if there is a stream already, with any options" },
     ...KEY_OPTIONS,
     ...RULE_OPTIONS,
+    ...COMPACTION_OPTIONS,
     { name: "fork-from", value: "stream", help: "start with the data of another stream" },
     { name: "fork-offset", value: "offset", help: "… up to this offset (default: its tail)" },
     { name: "fork-sub-offset", value: "count", help: "… and this many records or bytes more" },
@@ -123,6 +127,10 @@ export const createCommand: Command = {
       "hapax create payments --key-window 604800 --key-overflow reject",
     ],
     ["data of the last 30 days only", "hapax create log --retention-seconds 2592000"],
+    [
+      "a changelog: the newest record of each user stays",
+      "hapax create users --compact-key user.id --compact-tombstone value",
+    ],
     ["a copy to experiment with", "hapax create orders-test --fork-from orders"],
   ],
   run: runCreate,

@@ -18,6 +18,7 @@ import { checkProducerOption } from "./identity.ts";
 import { keyFacts, keyPairs } from "./key-options.ts";
 import { type ListEntry, jsonLines, readPages } from "./listing.ts";
 import { notAStream } from "./read.ts";
+import { compactionFacts, compactionPairs } from "./compaction.ts";
 import { retentionFacts, retentionPairs } from "./retention.ts";
 import { resolvePath, resolveStream, streamPath } from "./target.ts";
 import { countOf, createPaint, formatPairs, formatTable, printable } from "./terminal.ts";
@@ -41,7 +42,7 @@ async function runHead(invocation: Invocation, context: Context): Promise<number
   if (invocation.has("json")) {
     const ttlSeconds = ttl === undefined ? undefined : Number(ttl);
     const facts = { path: target.label, contentType, nextOffset, closed, ttlSeconds, expiresAt };
-    const more = { ...keyFacts(answer), ...retentionFacts(answer) };
+    const more = { ...keyFacts(answer), ...retentionFacts(answer), ...compactionFacts(answer) };
     const line = JSON.stringify({ ...facts, ...more, producer });
     await context.stdout.write(`${line}\n`);
     return EXIT.done;
@@ -54,7 +55,7 @@ async function runHead(invocation: Invocation, context: Context): Promise<number
   ];
   if (ttl !== undefined) pairs.push(["time to live", `${ttl} s after the last use`]);
   if (expiresAt !== undefined) pairs.push(["expires at", expiresAt]);
-  pairs.push(...retentionPairs(answer), ...keyPairs(answer));
+  pairs.push(...retentionPairs(answer), ...compactionPairs(answer), ...keyPairs(answer));
   if (producer !== undefined) pairs.push(...producerPairs(producer));
   await context.stdout.write(formatPairs(pairs, createPaint(context.stdout, context.env)));
   return EXIT.done;

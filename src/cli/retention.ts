@@ -71,7 +71,7 @@ async function runTrim(invocation: Invocation, context: Context): Promise<number
   const before = invocation.value("before");
   if (before === undefined) throw usageFailure("trim needs --before <offset>");
   const { target, stream } = resolveRoute(invocation, context, argument, "/_hapax/trim");
-  await ask(
+  await askToGoOn(
     invocation,
     context,
     `Trim ${target.label} before ${before}? The data is gone for good.`,
@@ -99,7 +99,7 @@ async function runRetention(invocation: Invocation, context: Context): Promise<n
   const rule = given ?? "none";
   if (!isNone) {
     const question = `Set the retention of ${target.label} to ${rule}? What is older or more is gone for good.`;
-    await ask(invocation, context, question);
+    await askToGoOn(invocation, context, question);
   }
   const headers = { [STREAM_RETENTION]: rule };
   const answer = await send(context, { target, method: "PUT", query: { stream }, headers });
@@ -112,13 +112,17 @@ async function runRetention(invocation: Invocation, context: Context): Promise<n
 }
 
 /** A script has decided already. */
-async function ask(invocation: Invocation, context: Context, question: string): Promise<void> {
+export async function askToGoOn(
+  invocation: Invocation,
+  context: Context,
+  question: string,
+): Promise<void> {
   if (!context.stdin.isTerminal || !context.stderr.isTerminal || invocation.has("yes")) return;
   const answer = (await context.ask(printable(`${question} [y/N] `))).trim().toLowerCase();
   if (answer !== "y" && answer !== "yes") throw new CommandFailure(EXIT.refused, "not done");
 }
 
-const YES: OptionSpec = { name: "yes", short: "y", help: "do not ask" };
+export const YES: OptionSpec = { name: "yes", short: "y", help: "do not ask" };
 
 export const trimCommand: Command = {
   name: "trim",

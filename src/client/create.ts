@@ -32,6 +32,13 @@ export interface CreateOptions {
    * With `needed=drop` also what groups, subscriptions and forks still need. Default: that of the server.
    */
   readonly retention?: string;
+  /**
+   * Makes a stream of JSON a changelog, which keeps the newest record of each key: the path of the member that is the key, such as
+   * `id` or `user.id`. Behind it may stand `tombstone=<path>`, for records that delete their key because this member is missing or
+   * null, and `lag=<seconds>`: younger records stay as they are, by default for 60 seconds. Example: `id, tombstone=value, lag=3600`.
+   * Default: every record is kept.
+   */
+  readonly compactKey?: string;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -98,6 +105,7 @@ function headersOf(
     "Stream-Key-Overflow": options.keyOverflow,
     "Stream-Key-From": options.keyFrom,
     "Stream-Retention": options.retention,
+    "Stream-Compact-Key": options.compactKey,
     ...(sourceUrl === undefined
       ? {}
       : {

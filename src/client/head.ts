@@ -20,6 +20,8 @@ export interface StreamHead {
   readonly earliestOffset: string | undefined;
   /** What the stream keeps by itself, as the server writes it. */
   readonly retention: string | undefined;
+  /** The key of a changelog, as the server writes it. */
+  readonly compactKey: string | undefined;
 }
 
 /** The last append of a producer that a stream accepted. */
@@ -41,6 +43,7 @@ export function headOf(answer: ClientAnswer): StreamHead {
     keyWindowSeconds: numberOf(answer, "stream-key-window"),
     earliestOffset: answer.header("stream-earliest-offset"),
     retention: answer.header("stream-retention"),
+    compactKey: answer.header("stream-compact-key"),
   };
 }
 

@@ -8,13 +8,15 @@ import {
   type CreateCommand,
   type ForkCommand,
 } from "../streams/core/create.ts";
+import type { CompactionRule } from "../streams/core/compaction.ts";
 import type { CreateDecision } from "../streams/core/create.ts";
 import type { KeyOverflow, KeyPolicy } from "../streams/core/keys.ts";
-import { type ExpiryRule, NEVER_EXPIRES } from "../streams/core/stream.ts";
+import { type ExpiryRule, isJson, NEVER_EXPIRES } from "../streams/core/stream.ts";
 import type { RetentionRule } from "../streams/core/trim.ts";
 import type { StreamName } from "../streams/core/types.ts";
 import { LIMITS } from "./limits.ts";
 import { parseRecords } from "./append.ts";
+import { compactionHeaders, parseCompaction } from "./compaction.ts";
 import { tailHeaders } from "./append-refusal.ts";
 import { HEADER, type HeaderGetter, SENT } from "./headers.ts";
 import { invalid, type Refusal } from "./refusal.ts";
@@ -42,6 +44,7 @@ export function parseCreateHead(name: StreamName, header: HeaderGetter): CreateH
     fork: parseFork(header),
     keys: parseKeyPolicy(header),
     retention: parseRule(header(SENT.retention)),
+    compaction: parseChangelog(header(SENT.compactKey)),
     isNew: parseIsNew(header),
   };
 }
@@ -55,8 +58,11 @@ export function parseCreate(
   body: Uint8Array,
   inheritedType: string | undefined,
 ): CreateCommand {
-  if (body.length === 0) return { ...head, data: EMPTY };
   const contentType = head.contentType ?? inheritedType ?? CONTENT_TYPE_DEFAULT;
+  if (head.compaction !== undefined && !isJson(contentType)) {
+    throw invalid(HEADER.compactKey, "is for streams of application/json");
+  }
+  if (body.length === 0) return { ...head, data: EMPTY };
   return { ...head, data: parseRecords(contentType, body) };
 }
 
@@ -133,6 +139,11 @@ function parseRule(text: string | undefined): RetentionRule | undefined {
   return rule === "none" ? undefined : rule;
 }
 
+function parseChangelog(text: string | undefined): CompactionRule | undefined {
+  const rule = text === undefined ? undefined : parseCompaction(text);
+  return rule === "none" ? undefined : rule;
+}
+
 function parseBounded(name: string, text: string | undefined, max: number): number | undefined {
   if (text === undefined) return undefined;
   const value = parseCount(text);
@@ -178,6 +189,7 @@ export function encodeCreate(outcome: CreateDecision, location: string): CreateA
       const headers: Record<string, string> = {
         ...keyHeaders(outcome.keys),
         ...retentionHeaders(outcome.retention),
+        ...compactionHeaders(outcome.compaction),
         [HEADER.location]: location,
         [HEADER.contentType]: outcome.contentType,
         [HEADER.nextOffset]: formatOffset(outcome.tail),
@@ -190,6 +202,7 @@ export function encodeCreate(outcome: CreateDecision, location: string): CreateA
       const headers: Record<string, string> = {
         ...keyHeaders(outcome.keys),
         ...retentionHeaders(outcome.retention),
+        ...compactionHeaders(outcome.compaction),
         [HEADER.contentType]: contentType,
         [HEADER.nextOffset]: formatOffset(tail),
       };

@@ -28,6 +28,7 @@ export const STREAM_KEY_MAX = "Stream-Key-Max";
 export const STREAM_KEY_OVERFLOW = "Stream-Key-Overflow";
 export const STREAM_KEY_FROM = "Stream-Key-From";
 export const STREAM_RETENTION = "Stream-Retention";
+export const STREAM_COMPACT_KEY = "Stream-Compact-Key";
 export const STREAM_EARLIEST_OFFSET = "Stream-Earliest-Offset";
 export const IDEMPOTENCY_KEY = "Idempotency-Key";
 export const IDEMPOTENCY_REPLAYED = "Idempotency-Replayed";

@@ -32,6 +32,7 @@ export const HEADER = {
   keyOverflow: names.STREAM_KEY_OVERFLOW,
   keyFrom: names.STREAM_KEY_FROM,
   retention: names.STREAM_RETENTION,
+  compactKey: names.STREAM_COMPACT_KEY,
   earliestOffset: names.STREAM_EARLIEST_OFFSET,
   idempotencyKey: names.IDEMPOTENCY_KEY,
   keyReplayed: names.IDEMPOTENCY_REPLAYED,
@@ -68,6 +69,7 @@ export const SENT = {
   keyOverflow: "stream-key-overflow",
   keyFrom: "stream-key-from",
   retention: "stream-retention",
+  compactKey: "stream-compact-key",
   idempotencyKey: "idempotency-key",
   requestId: "x-request-id",
 } as const satisfies {
@@ -101,6 +103,7 @@ export const SINGLE_HEADERS: readonly string[] = [
   "stream-key-overflow",
   "stream-key-from",
   "stream-retention",
+  "stream-compact-key",
 ];
 
 /** What a browser may send and see from another origin. */
@@ -109,11 +112,11 @@ export const CORS_ALLOW =
   "Content-Type, Content-Encoding, Authorization, If-Match, If-None-Match, Last-Event-ID, Stream-TTL, " +
   "Stream-Expires-At, Stream-Closed, Stream-Seq, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, " +
   "Producer-Id, Producer-Epoch, Producer-Seq, Producer-Session, Idempotency-Key, Prefer, " +
-  "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, Stream-Retention, X-Request-Id, traceparent, tracestate";
+  "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, Stream-Retention, Stream-Compact-Key, X-Request-Id, traceparent, tracestate";
 export const CORS_EXPOSE =
   "Stream-Next-Offset, Stream-Life, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
   "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Producer-Seq-Reused, " +
   "Idempotency-Replayed, Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +
-  "Stream-Retention, Stream-Earliest-Offset, ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After, RateLimit, RateLimit-Policy, " +
+  "Stream-Retention, Stream-Compact-Key, Stream-Earliest-Offset, ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After, RateLimit, RateLimit-Policy, " +
   "Accept-Encoding, X-Request-Id";

@@ -126,6 +126,11 @@ export function isJsonRecordStart(stored: Uint8Array, at: number): boolean {
   return end === at;
 }
 
+/** Returns where the record that begins at `start` ends, behind its comma; -1 if none begins there. */
+export function jsonRecordEndAfter(stored: Uint8Array, start: number): number {
+  return recordEndAfter(stored, start);
+}
+
 /** Returns the elements without their commas, as views of the stored bytes. */
 export function splitStoredJson(stored: Uint8Array): Uint8Array[] {
   const elements: Uint8Array[] = [];

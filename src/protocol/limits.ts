@@ -69,6 +69,11 @@ export const LIMITS = {
   offsetCharsMax: 255,
   /** Nesting of a JSON record: deeper input is an attack, and breaks the parsers of readers. */
   jsonDepthMax: 512,
+  /** A changelog with fewer bytes is left alone. */
+  compactionBytesMin: 1024 * 1024,
+  /** Keys, and their characters, that a pass over a changelog holds: about 50 MB. One with more is done in sections. */
+  compactionKeysMax: 250_000,
+  compactionCharsMax: 16 * 1024 * 1024,
   /** A TTL of 100 years, so that deadlines in milliseconds stay exact integers. */
   ttlSecondsMax: 100 * 366 * 86_400,
   /**

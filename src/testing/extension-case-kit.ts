@@ -16,7 +16,8 @@ export type ExtensionCapability =
   | "transactions"
   | "groups"
   | "compression"
-  | "retention";
+  | "retention"
+  | "compaction";
 
 /** One case, without its server. */
 export interface CaseSpec {

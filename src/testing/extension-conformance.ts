@@ -2,6 +2,7 @@
 
 import { actCases } from "./extension-cases-acts.ts";
 import { adminCases } from "./extension-cases-admin.ts";
+import { compactionCases } from "./extension-cases-compaction.ts";
 import { compareCases } from "./extension-cases-compare.ts";
 import { compressionCases } from "./extension-cases-compression.ts";
 import { keyKindCases } from "./extension-cases-key-kinds.ts";
@@ -56,6 +57,7 @@ const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
   groups: [...groupCases, ...groupLeaseCases, ...groupCommitCases],
   compression: compressionCases,
   retention: retentionCases,
+  compaction: compactionCases,
 };
 
 /** All capabilities that have cases. */

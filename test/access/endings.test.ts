@@ -28,7 +28,12 @@ const OPERATIONS = Object.entries(SAMPLES).flatMap(([path, samples]) =>
   }),
 );
 
-const READ_NO_BODY = new Set(["/_hapax/producers", "/_hapax/trim", "/_hapax/retention"]);
+const READ_NO_BODY = new Set([
+  "/_hapax/producers",
+  "/_hapax/trim",
+  "/_hapax/retention",
+  "/_hapax/compaction",
+]);
 
 function openWith(guest: Identity): ServerStage {
   const root: Identity = { name: "root", grants: [{ actions: ACTIONS }] };

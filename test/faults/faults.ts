@@ -13,6 +13,7 @@ import { actFaults } from "./acts.ts";
 import { apiKeyFaults } from "./api-keys.ts";
 import { chaosFaults } from "./chaos.ts";
 import { clientReadFaults } from "./client-reads.ts";
+import { compactionFaults } from "./compaction.ts";
 import { compressionFaults } from "./compression.ts";
 import { clockFaults } from "./clock.ts";
 import { clientTokenFaults } from "./client-tokens.ts";
@@ -111,6 +112,7 @@ export const faults: readonly Fault[] = [
   ...quotaFaults,
   ...requestFaults,
   ...retentionFaults,
+  ...compactionFaults,
   ...keyFaults,
   ...stormFaults,
   ...logFaults,

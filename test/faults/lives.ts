@@ -44,8 +44,8 @@ export const lifeFaults: readonly Fault[] = [
     name: "keyed state goes on from that of the stream before",
     guarantee: "G31",
     file: "src/client/processing/state.ts",
-    find: "      if (life === owner.life) return;\n      this.#clear();\n",
-    replace: "      if (life === owner.life) return;\n",
+    find: "      // What the life before has left is in parts that nothing needs, and goes.\n      this.#forget();\n",
+    replace: "",
     caughtBy: { file: PIPELINES, test: "G31 has a state of its own, which begins empty" },
   },
   {

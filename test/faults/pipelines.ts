@@ -66,8 +66,8 @@ export const pipelineFaults: readonly Fault[] = [
     name: "the state is not rebuilt when a stream is taken over",
     guarantee: "G21",
     file: "src/client/processing/state.ts",
-    find: "          else this.#apply(record);\n",
-    replace: "          else if (record === null) this.#apply(record);\n",
+    find: "if (named === undefined) this.#apply(record);",
+    replace: "if (named === undefined) void record;",
     caughtBy: { file: SERVER, test: "is rebuilt by the worker that takes a stream over" },
   },
   {

@@ -433,6 +433,15 @@ export const SAMPLES: Readonly<Record<string, Readonly<Record<string, Sample>>>>
       right: [204],
     }),
   },
+  "/_hapax/compaction": {
+    PUT: ofStream(["delete"], {
+      request: ({ stream }) => ({
+        target: `/_hapax/compaction?stream=${stream}`,
+        headers: { "Stream-Compact-Key": "id" },
+      }),
+      right: [204],
+    }),
+  },
   "/_hapax/producers": {
     GET: lookAtProducers,
     HEAD: lookAtProducers,

@@ -47,7 +47,7 @@ async function folded(hapax: Connection): Promise<ReadonlyMap<string, unknown>> 
 }
 
 async function bytesOf(hapax: Connection): Promise<number> {
-  const { offset = "_0", earliestOffset = "_0" } = await hapax.stream(LOG).head();
+  const { offset, earliestOffset = "_0" } = await hapax.stream(LOG).head();
   const count = (text: string): number => Number(text.split("_")[1]);
   return count(offset) - count(earliestOffset);
 }

@@ -421,7 +421,13 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
   },
   admin: {
     async instead({ path }) {
-      const others = [TRANSACTIONS, GROUPS, "/_hapax/trim", "/_hapax/retention"];
+      const others = [
+        TRANSACTIONS,
+        GROUPS,
+        "/_hapax/trim",
+        "/_hapax/retention",
+        "/_hapax/compaction",
+      ];
       if (others.some((other) => path.startsWith(other))) return undefined;
       return path.startsWith("/_hapax/") ? refusal(404, "not_found") : undefined;
     },
@@ -440,6 +446,12 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
     async instead({ path }) {
       const isIts = path.startsWith("/_hapax/trim") || path.startsWith("/_hapax/retention");
       return isIts ? refusal(404, "not_found") : undefined;
+    },
+  },
+  compaction: {
+    ...without("stream-compact-key"),
+    async instead({ path }) {
+      return path.startsWith("/_hapax/compaction") ? refusal(404, "not_found") : undefined;
     },
   },
 };

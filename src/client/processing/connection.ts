@@ -1,6 +1,10 @@
 /** The handle of one server, for operations on more than one of its streams. `connectServer` creates it. */
 
-import { STREAM_EARLIEST_OFFSET, STREAM_RETENTION } from "../../protocol/header-names.ts";
+import {
+  STREAM_COMPACT_KEY,
+  STREAM_EARLIEST_OFFSET,
+  STREAM_RETENTION,
+} from "../../protocol/header-names.ts";
 import { type Call, Caller, withQuery } from "../attempt.ts";
 import { type ClientOptions, resolveClientOptions } from "../options.ts";
 import { Stream } from "../stream.ts";
@@ -132,6 +136,20 @@ export class Connection {
     const headers = { [STREAM_RETENTION]: retention };
     const query = { stream: this.#addresses.pathOf(stream) };
     await this.#change("PUT", "retention", query, { headers, signal });
+  }
+
+  /**
+   * Makes a stream of JSON a changelog, which keeps the newest record of each key: `id`, or `user.id, tombstone=value, lag=3600`.
+   * `none` keeps every record from now on.
+   */
+  async setCompaction(
+    stream: StreamTarget,
+    compactKey: string,
+    { signal }: { readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<void> {
+    const headers = { [STREAM_COMPACT_KEY]: compactKey };
+    const query = { stream: this.#addresses.pathOf(stream) };
+    await this.#change("PUT", "compaction", query, { headers, signal });
   }
 
   /** Done twice, such a change does what it does once. */

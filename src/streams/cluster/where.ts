@@ -55,7 +55,9 @@ const LISTS: ReadonlyMap<string, Listed> = new Map([
 ]);
 /** Routes about the stream in their query. */
 const OF_STREAMS = new Set(
-  ["stream", "keys", "producers", "trim", "retention"].map((name) => `${OWN_PREFIX}${name}`),
+  ["stream", "keys", "producers", "trim", "retention", "compaction"].map(
+    (name) => `${OWN_PREFIX}${name}`,
+  ),
 );
 const TRANSACTIONS = `${OWN_PREFIX}transactions`;
 const GROUPS = `${OWN_PREFIX}groups/`;

@@ -95,6 +95,7 @@ function stateOf(isClosed: boolean, lastStreamSeq: string | undefined): StreamSt
     keys: undefined,
     accessedAtMs: 1 as TimeMs,
     retained: undefined,
+    compaction: undefined,
   };
 }
 

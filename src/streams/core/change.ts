@@ -6,6 +6,7 @@
  *   - applying the same changes to the same world gives the same world, on every machine.
  */
 
+import type { CompactionRule } from "./compaction.ts";
 import type { GroupChange } from "./group-state.ts";
 import type { KeyPolicy, StoredKey } from "./keys.ts";
 import type { ProducerMark } from "./producer.ts";
@@ -93,6 +94,14 @@ export interface RetentionSet {
   readonly rule: RetentionRule | undefined;
 }
 
+/** The stream is a changelog by this rule from now on. Undefined: it keeps every record. */
+export interface CompactionSet {
+  readonly kind: "compaction_set";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+  readonly rule: CompactionRule | undefined;
+}
+
 /** A key that signs webhooks and tokens. What makes it again is part of the world, so a restart keeps it. */
 export interface SigningKeyAdded {
   readonly kind: "signing_key_added";
@@ -112,6 +121,7 @@ export type Change =
   | KeysEvicted
   | StreamTrimmed
   | RetentionSet
+  | CompactionSet
   | SigningKeyAdded
   | SubscriptionChange
   | GroupChange;

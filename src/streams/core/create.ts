@@ -8,7 +8,8 @@
  *   - a request that wants a free path never finds a stream there, for any configuration.
  */
 
-import type { RetentionSet, StreamAppended, StreamCreated } from "./change.ts";
+import type { CompactionSet, RetentionSet, StreamAppended, StreamCreated } from "./change.ts";
+import { type CompactionRule, isSameCompaction } from "./compaction.ts";
 import type { KeyPolicy } from "./keys.ts";
 import {
   type ExpiryRule,
@@ -62,6 +63,8 @@ export interface CreateCommand {
   /** What the stream keeps. A request that says nothing gets the default, and is not compared with a stream that is there. */
   readonly retention?: RetentionRule | undefined;
   readonly retentionDefault?: RetentionRule | undefined;
+  /** Makes the stream a changelog. A request that says nothing is not compared with a stream that is there. */
+  readonly compaction?: CompactionRule | undefined;
   /** Create only if the path is free. */
   readonly isNew: boolean;
 }
@@ -94,12 +97,16 @@ export type CreateRefusal =
 export type CreateDecision =
   | {
       readonly kind: "created";
-      readonly changes: readonly [StreamCreated, ...(RetentionSet | StreamAppended)[]];
+      readonly changes: readonly [
+        StreamCreated,
+        ...(RetentionSet | CompactionSet | StreamAppended)[],
+      ];
       readonly contentType: string;
       readonly tail: Offset;
       readonly isClosed: boolean;
       readonly keys: KeyPolicy | undefined;
       readonly retention?: RetentionRule | undefined;
+      readonly compaction?: CompactionRule | undefined;
     }
   | {
       readonly kind: "exists";
@@ -108,6 +115,7 @@ export type CreateDecision =
       readonly isClosed: boolean;
       readonly keys: KeyPolicy | undefined;
       readonly retention?: RetentionRule | undefined;
+      readonly compaction?: CompactionRule | undefined;
     }
   | CreateRefusal;
 
@@ -141,11 +149,17 @@ export function decideCreate(
     fork,
     keys: command.keys,
   };
-  const { data, isClosed, keys, retention = command.retentionDefault } = command;
+  const { data, isClosed, keys, compaction, retention = command.retentionDefault } = command;
   const tail = ((fork?.at ?? OFFSET_ZERO) + data.length) as Offset;
-  const rules: readonly RetentionSet[] =
-    retention === undefined ? [] : [{ kind: "retention_set", atMs, stream: id, rule: retention }];
-  const made = { kind: "created", contentType, tail, isClosed, keys, retention } as const;
+  const rules: (RetentionSet | CompactionSet)[] = [];
+  if (retention !== undefined) {
+    rules.push({ kind: "retention_set", atMs, stream: id, rule: retention });
+  }
+  if (compaction !== undefined) {
+    rules.push({ kind: "compaction_set", atMs, stream: id, rule: compaction });
+  }
+  const facts = { contentType, tail, isClosed, keys, retention, compaction };
+  const made = { kind: "created", ...facts } as const;
   if (data.length === 0 && !isClosed) return { ...made, changes: [created, ...rules] };
   const appended: StreamAppended = {
     kind: "appended",
@@ -166,9 +180,9 @@ function decideExisting(existing: StreamState, command: CreateCommand): CreateDe
   if (command.isNew) return { kind: "present", tail, isClosed };
   const difference = findDifference(existing, command);
   if (difference !== undefined) return { kind: "conflict", reason: difference };
-  const { keys, retained } = existing;
-  const retention = retained?.rule;
-  return { kind: "exists", contentType, tail, isClosed, keys: keys?.policy, retention };
+  const { keys, retained, compaction } = existing;
+  const facts = { keys: keys?.policy, retention: retained?.rule, compaction };
+  return { kind: "exists", contentType, tail, isClosed, ...facts };
 }
 
 function findDifference(existing: StreamState, command: CreateCommand): string | undefined {
@@ -185,7 +199,10 @@ function findDifference(existing: StreamState, command: CreateCommand): string |
     const difference = findKeyDifference(existing.keys?.policy, command.keys);
     if (difference !== undefined) return difference;
   }
-  const { retention } = command;
+  const { retention, compaction } = command;
+  if (compaction !== undefined && !isSameCompaction(existing.compaction, compaction)) {
+    return "Stream-Compact-Key";
+  }
   if (retention !== undefined && !isSameRule(existing.retained?.rule, retention)) {
     return "Stream-Retention";
   }

@@ -182,7 +182,11 @@ class Story {
       dropsNeeded: true,
     };
     if (step % 3 === 0) this.#apply({ kind: "retention_set", atMs, stream, rule });
-    else this.#apply({ kind: "trimmed", atMs, stream, to: (step % (tail + 1)) as Offset });
+    else if (step % 5 === 0) {
+      const key = `k${step % 3}`;
+      const changelog = { key, tombstone: undefined, lagSeconds: step % 9 };
+      this.#apply({ kind: "compaction_set", atMs, stream, rule: step % 2 ? changelog : undefined });
+    } else this.#apply({ kind: "trimmed", atMs, stream, to: (step % (tail + 1)) as Offset });
   }
 
   #evict({ id: stream, keys, isDeleted }: StreamState): void {

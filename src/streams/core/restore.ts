@@ -96,6 +96,7 @@ export class Restoration {
         image.keyPolicy === undefined ? undefined : { policy: image.keyPolicy, window: undefined },
       accessedAtMs: image.accessedAtMs,
       retained: image.retained,
+      compaction: image.compaction,
     };
     const world = this.#world;
     world.byId.set(state.id, state);

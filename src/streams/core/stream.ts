@@ -7,6 +7,7 @@
  */
 
 import { mediaType } from "../../base/media-type.ts";
+import type { CompactionRule } from "./compaction.ts";
 import type { StreamKeys } from "./keys.ts";
 import type { ProducerState } from "./producer.ts";
 import type { Retained } from "./trim.ts";
@@ -56,6 +57,8 @@ export interface StreamState {
   readonly accessedAtMs: TimeMs;
   /** What was trimmed, and the rule of that. Undefined: nothing was, and there is none. */
   readonly retained: Retained | undefined;
+  /** The rule of a changelog. */
+  readonly compaction: CompactionRule | undefined;
 }
 
 /** All streams of a world, by their names. */

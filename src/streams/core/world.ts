@@ -17,6 +17,7 @@ import type {
   StreamRemoved,
   StreamTrimmed,
 } from "./change.ts";
+import { applyCompactionRule } from "./compaction.ts";
 import {
   applyGroup,
   applyStreamFound,
@@ -133,6 +134,9 @@ export function applyChange(readonlyWorld: World, change: Change): void {
     case "retention_set":
       applyRule(streamOf(world, change.stream), change);
       return;
+    case "compaction_set":
+      applyCompactionRule(streamOf(world, change.stream), change);
+      return;
     case "signing_key_added":
       world.signingKeys.push(change.key);
       return;
@@ -198,6 +202,7 @@ function applyCreated(world: MutableWorld, change: StreamCreated): void {
     keys: change.keys === undefined ? undefined : { policy: change.keys, window: undefined },
     accessedAtMs: atMs,
     retained: undefined,
+    compaction: undefined,
   };
   world.streams.set(name, state);
   world.names.add(name);

@@ -11,6 +11,7 @@ import { type Random, systemRandom } from "../../base/random.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { AppendCommand } from "../core/append.ts";
 import type { Change } from "../core/change.ts";
+import type { CompactionRule } from "../core/compaction.ts";
 import type { CreateCommand, CreateDecision } from "../core/create.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import type { StreamState } from "../core/stream.ts";
@@ -22,6 +23,8 @@ import type { Store, StoreStats, StoreSupport } from "../store.ts";
 import type { Act } from "./acts.ts";
 import { Appends, type ProducerView, type ResetOutcome } from "./appends.ts";
 import { Boundaries, type IsRecordStart } from "./boundaries.ts";
+import { type CompactionOutcome, Compactions } from "./compactions.ts";
+import type { RecordReader } from "./compaction-pass.ts";
 import { type CommitBatch, type CommitWatch, type Defer, GroupCommit } from "./commit.ts";
 import { Expiry } from "./expiry.ts";
 import type { RecordsEnd } from "./fork-source.ts";
@@ -56,6 +59,10 @@ export interface EngineParts {
   readonly jsonRecordsEnd: RecordsEnd;
   /** For JSON streams, where a group may stand at any record. Default: at appends only. */
   readonly isJsonRecordStart?: IsRecordStart;
+  /** What records of JSON streams are, for changelogs. Default: nothing is compacted. */
+  readonly records?: RecordReader;
+  /** Keys that a pass over a changelog holds in memory, and bytes below which one is left alone. Default: the limits. */
+  readonly compaction?: { readonly keysMax?: number; readonly bytesMin?: number };
   /** When a batch begins to be written: at the end of the turn in which its first change came. */
   readonly defer?: Defer;
   /** For streams that say nothing of their keys. */
@@ -92,6 +99,7 @@ export class Engine {
   readonly #appends: Appends;
   readonly #lifecycle: Lifecycle;
   readonly #trims: Trims;
+  readonly #compactions: Compactions;
   readonly #subscriptions: Subscriptions | undefined;
   readonly transactions: Transactions;
   readonly groups: Groups;
@@ -125,6 +133,7 @@ export class Engine {
     this.transactions = new Transactions({ writer, boundaries, appends, ...keys, outcomeBytesMax });
     this.groups = new Groups({ writer, boundaries, random });
     this.#trims = new Trims(writer);
+    this.#compactions = this.#createCompactions(parts);
     this.jobs = new Jobs({ writer, tails, jsonRecordsEnd: parts.jsonRecordsEnd });
     this.#subscriptions = parts.createSubscriptions?.({ writer, boundaries, random });
   }
@@ -258,6 +267,11 @@ export class Engine {
     return this.#trims.setRule(name, rule);
   }
 
+  /** Makes a stream of JSON a changelog, or one that keeps every record. */
+  setCompaction(name: StreamName, rule: CompactionRule | undefined): Promise<CompactionOutcome> {
+    return this.#compactions.setRule(name, rule);
+  }
+
   /** The durable state of a stream. */
   look(name: StreamName): Promise<Look> {
     return this.#reader.look(name);
@@ -298,6 +312,7 @@ export class Engine {
     this.#writer.expiry.stop();
     this.#keySweeper.stop();
     this.#trims.stop();
+    this.#compactions.stop();
     this.#appends.release();
     // A commit that fails has been answered to those who wait for it.
     const settled = this.settled().then(
@@ -358,6 +373,17 @@ export class Engine {
       meter,
       run,
       retentionDefault,
+    });
+  }
+
+  #createCompactions({ records, compaction = {}, onFault }: EngineParts): Compactions {
+    const writer = this.#writer;
+    return new Compactions({
+      writer,
+      records,
+      keysMax: compaction.keysMax ?? LIMITS.compactionKeysMax,
+      bytesMin: compaction.bytesMin ?? LIMITS.compactionBytesMin,
+      onFault: onFault ?? (() => undefined),
     });
   }
 

@@ -72,6 +72,15 @@ export class EngineMeter {
   readonly transactions = { committed: 0, replayed: 0, refused: 0 };
   /** Of groups: claims, offsets or signs of life that were committed, and commits that came too late. */
   readonly groups = { claims: 0, commits: 0, lostLeases: 0 };
+  /** Of changelogs: passes by how they ended, what they let go, and what they said again. */
+  readonly compaction = {
+    passes: { done: 0, little: 0, later: 0, over: 0 },
+    records: 0,
+    droppedBytes: 0,
+    repeatedBytes: 0,
+    /** When the last pass ended that was done, in milliseconds since 1970. */
+    lastAtMs: 0,
+  };
   readonly commitSeconds = new Histogram(SECONDS);
   readonly commitChanges = new Histogram(SIZES);
 

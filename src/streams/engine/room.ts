@@ -58,6 +58,13 @@ export class Room {
     return stopped === undefined && waitingChanges * CHANGE_BYTES <= this.#room.bytes;
   }
 
+  /** Whether a write fits that no request waits for. It leaves half of the room that requests have. */
+  canTake(bytes: number): boolean {
+    const { stopped, pendingBytes } = this.#commit;
+    const isPatient = pendingBytes + bytes <= this.#pendingBytesMax / 2;
+    return stopped === undefined && isPatient && pendingBytes + bytes <= this.#room.bytes;
+  }
+
   /** The store takes no data. */
   get isFull(): boolean {
     return this.#room.bytes <= 0;

@@ -52,6 +52,7 @@ export class Writer {
   readonly #time: JournalClock;
   readonly #commit: GroupCommit;
   #observer: AppendObserver | undefined;
+  #onCompactable: (state: StreamState, start: Offset, data: Uint8Array) => void = () => undefined;
   #onRetained: (state: StreamState, start: Offset) => void = () => undefined;
 
   constructor(parts: WriterParts) {
@@ -111,6 +112,9 @@ export class Writer {
     if (isObserved && change.data.length > 0) this.#stageObserved(batch, change, observer);
     else this.#commit.stage(batch, change);
     if (state?.retained !== undefined && start !== undefined) this.#onRetained(state, start);
+    if (state?.compaction !== undefined && start !== undefined && change.kind === "appended") {
+      this.#onCompactable(state, start, change.data);
+    }
     return batch;
   }
 
@@ -145,6 +149,11 @@ export class Writer {
   /** Calls `run` in the step of every append to a stream that was trimmed or has a rule of retention, with its start. */
   onRetained(run: (state: StreamState, start: Offset) => void): void {
     this.#onRetained = run;
+  }
+
+  /** Calls `run` in the step of every append to a changelog, with its start and its data. */
+  onCompactable(run: (state: StreamState, start: Offset, data: Uint8Array) => void): void {
+    this.#onCompactable = run;
   }
 
   /** What follows appends, if something does. */

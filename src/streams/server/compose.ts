@@ -35,7 +35,8 @@ import { Watch } from "./watch.ts";
 import type { AuditEntry, Log } from "../log.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
-import { isJsonRecordStart, jsonRecordEnd } from "../../protocol/json.ts";
+import { recordKey } from "../../protocol/compaction.ts";
+import { isJsonRecordStart, jsonRecordEnd, jsonRecordEndAfter } from "../../protocol/json.ts";
 
 /** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {
@@ -279,6 +280,7 @@ function createEngine(
     random,
     jsonRecordsEnd: jsonRecordEnd,
     isJsonRecordStart,
+    records: { endAfter: jsonRecordEndAfter, keyOf: recordKey },
     onFault,
     keyDefaults: {
       windowSeconds: options.keyWindowSeconds,

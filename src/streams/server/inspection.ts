@@ -13,6 +13,7 @@ import { keyBytes, markOf, parseKey } from "../../protocol/key.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { CLUSTER_PATH, METRICS_PATH } from "../../protocol/reserved.ts";
 import { invalid } from "../../protocol/refusal.ts";
+import { formatCompaction } from "../../protocol/compaction.ts";
 import { formatRetention } from "../../protocol/retention.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import type { ServerAnswer } from "./exchange.ts";
@@ -61,7 +62,7 @@ async function showStream({ exchange, parts, access }: RouteCall): Promise<Serve
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
   const { state, tail, isClosed, earliest } = look;
-  const { expiry, fork, retained } = state;
+  const { expiry, fork, retained, compaction } = state;
   const isSourceShown = fork !== undefined && access.may("read", { stream: fork.sourceName });
   return json(200, {
     path: state.name,
@@ -75,6 +76,7 @@ async function showStream({ exchange, parts, access }: RouteCall): Promise<Serve
     expiresAt: expiry.kind === "at" ? formatRfc3339(expiry.timeMs) : undefined,
     earliestOffset: formatOffset(earliest),
     retention: retained?.rule === undefined ? undefined : formatRetention(retained.rule),
+    compactKey: compaction === undefined ? undefined : formatCompaction(compaction),
     keys: describeKeys(state, parts),
     forkedFrom: isSourceShown
       ? { stream: fork.sourceName, offset: formatOffset(fork.at) }

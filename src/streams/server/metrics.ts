@@ -121,6 +121,7 @@ function formatMetrics(parts: ServerParts, totals: GroupTotals): string {
   writeKeys(text, parts);
   writeTransactions(text, parts, totals);
   writeCommits(text, engine.meter);
+  writeCompaction(text, engine.meter);
   const { liveBytes, fileBytes, recoveryMs } = engine.storeStats();
   const isOpen = engine.stopped === undefined && !engine.isFull;
   text.family("hapax_info", "gauge", "The durability that the store has.", [
@@ -218,6 +219,24 @@ function writeQuotas(text: MetricsText, book: QuotaBook, namespace: string | und
     "Requests refused because a quota was used up.",
     refusals,
   );
+}
+
+function writeCompaction(text: MetricsText, { compaction }: ServerParts["engine"]["meter"]): void {
+  text.family(
+    "hapax_compaction_passes_total",
+    "counter",
+    "Passes over changelogs, by how they ended.",
+    Object.entries(compaction.passes).map(([outcome, count]) => [{ outcome }, count]),
+  );
+  const { records, droppedBytes, repeatedBytes, lastAtMs } = compaction;
+  const dropped = "Records that compaction has let go.";
+  text.one("hapax_compaction_dropped_records_total", "counter", dropped, records);
+  const bytes = "Bytes that compaction has let go.";
+  text.one("hapax_compaction_dropped_bytes_total", "counter", bytes, droppedBytes);
+  const repeated = "Bytes of newest records that compaction has appended again.";
+  text.one("hapax_compaction_repeated_bytes_total", "counter", repeated, repeatedBytes);
+  const last = "When the last pass was done, since 1970. 0: none since the start.";
+  text.one("hapax_compaction_last_seconds", "gauge", last, lastAtMs / 1000);
 }
 
 function writeCommits(text: MetricsText, meter: ServerParts["engine"]["meter"]): void {

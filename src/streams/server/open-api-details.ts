@@ -197,6 +197,11 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     answers: { 204: DONE },
     refusals: STREAM_GONE,
   },
+  "PUT /_hapax/compaction": {
+    parameters: ["streamQuery", HEADER.compactKey],
+    answers: { 204: DONE },
+    refusals: STREAM_GONE,
+  },
   "GET /_hapax/keys": {
     parameters: ["streamQuery", HEADER.idempotencyKey],
     answers: { 200: json("Whether the stream remembers the key.", "KnownKey") },
@@ -404,6 +409,7 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
         headers: [
           ...PAGE_HEADERS.slice(0, 5),
           HEADER.retention,
+          HEADER.compactKey,
           HEADER.producerEpoch,
           HEADER.producerSeq,
           HEADER.acceptEncoding,
@@ -446,6 +452,7 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
       HEADER.forkSubOffset,
       ...KEYS,
       HEADER.retention,
+      HEADER.compactKey,
       "If-None-Match",
       "Content-Encoding",
     ],

@@ -1,10 +1,11 @@
-/** Cuts of streams, and what they keep by themselves. PROTOCOL.md §23. */
+/** Cuts of streams, what they keep by themselves, and changelogs. PROTOCOL.md §23, §25. */
 
 import { HapaxError } from "../../base/errors.ts";
 import type { Offset, StreamName } from "../core/types.ts";
 import type { Found } from "../engine/outcomes.ts";
 import { HEADER, SENT } from "../../protocol/headers.ts";
 import { invalid } from "../../protocol/refusal.ts";
+import { parseCompaction } from "../../protocol/compaction.ts";
 import { parseRetention } from "../../protocol/retention.ts";
 import { formatOffset, parseOffset, parseQuery } from "../../protocol/values.ts";
 import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
@@ -36,6 +37,18 @@ export const RETENTION_ROUTES: readonly Route[] = [
         subject,
         summary: "Sets what a stream keeps by itself.",
         handle: setRetention,
+      },
+    },
+    allow: "PUT, OPTIONS",
+  },
+  {
+    path: "/_hapax/compaction",
+    methods: {
+      PUT: {
+        needs: ["delete"],
+        subject,
+        summary: "Makes a stream a changelog: it keeps the newest record of each key.",
+        handle: setCompaction,
       },
     },
     allow: "PUT, OPTIONS",
@@ -109,4 +122,20 @@ async function setRetention({ exchange, parts, access }: RouteCall): Promise<Ser
   if (kind === "gone") return refuseGone(stream);
   const acts = [{ act: "stream.retention", target: stream }];
   return { status: 204, headers: {}, audit: { acts, details: { retention: text } } };
+}
+
+async function setCompaction({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
+  const stream = streamInQuery(exchange);
+  const text = exchange.header(SENT.compactKey);
+  if (text === undefined) throw invalid(HEADER.compactKey, "is missing");
+  const rule = parseCompaction(text);
+  const outcome = await parts.engine.setCompaction(stream, rule === "none" ? undefined : rule);
+  if (outcome.kind === "missing") return refuseMissing(parts, stream, access);
+  if (outcome.kind === "gone") return refuseGone(stream);
+  if (outcome.kind === "not_json") {
+    const words = `is for streams of application/json; this one has ${outcome.contentType}`;
+    throw invalid(HEADER.compactKey, words);
+  }
+  const acts = [{ act: "stream.compaction", target: stream }];
+  return { status: 204, headers: {}, audit: { acts, details: { compactKey: text } } };
 }

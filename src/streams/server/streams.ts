@@ -26,6 +26,7 @@ import { HEADER, type HeaderGetter, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf } from "../../protocol/key.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { requireStreamName } from "../../protocol/reserved.ts";
+import { compactionHeaders } from "../../protocol/compaction.ts";
 import { retentionHeaders } from "../../protocol/retention.ts";
 import { encodeStreamPath, formatOffset, formatRfc3339 } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
@@ -111,7 +112,8 @@ async function createStream(call: RouteCall): Promise<ServerAnswer> {
   const body = coding === undefined ? sent : await decodeBody(call, coding, sent);
   ticket?.takeBody(body.length);
   let inheritedType: string | undefined;
-  if (body.length > 0 && head.fork !== undefined && head.contentType === undefined) {
+  const needsType = body.length > 0 || head.compaction !== undefined;
+  if (needsType && head.fork !== undefined && head.contentType === undefined) {
     const source = await parts.engine.look(head.fork.sourceName);
     if (source.kind === "found") inheritedType = source.state.contentType;
   }
@@ -309,6 +311,7 @@ function describe(found: Found): Record<string, string> {
   if (state.expiry.kind === "at") headers[HEADER.expiresAt] = formatRfc3339(state.expiry.timeMs);
   if (isClosed) headers[HEADER.closed] = "true";
   headers[HEADER.earliestOffset] = formatOffset(earliest);
-  const { keys, retained } = state;
+  const { keys, retained, compaction } = state;
+  Object.assign(headers, compactionHeaders(compaction));
   return { ...headers, ...keyHeaders(keys?.policy), ...retentionHeaders(retained?.rule) };
 }

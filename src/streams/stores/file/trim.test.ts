@@ -355,3 +355,29 @@ test("G112 a snapshot has what each stream keeps, where it begins, and where it 
   expect(describeWorld(store.world)).toBe(world);
   await store.close();
 });
+
+test("G147 a snapshot has the rules of changelogs", async () => {
+  const disk = createSimulatedDisk(1);
+  let store = await openOn(disk);
+  const atMs = 3 as TimeMs;
+  const rules = [
+    { key: "id", tombstone: undefined, lagSeconds: 0 },
+    { key: "user.id", tombstone: "value", lagSeconds: 3600 },
+    undefined,
+  ];
+  for (const [at, rule] of rules.entries()) {
+    const stream = (at + 1) as StreamId;
+    await write(store, created(at + 1), { kind: "compaction_set", atMs, stream, rule });
+  }
+  const world = describeWorld(store.world);
+  expect(world).toContain("user.id");
+  await store.maintain();
+  await store.close();
+  store = await openOn(disk);
+  expect(store.recovery.changes).toBe(0);
+  expect(describeWorld(store.world)).toBe(world);
+  expect(rules.map((_, at) => store.world.byId.get((at + 1) as StreamId)?.compaction)).toEqual(
+    rules,
+  );
+  await store.close();
+});

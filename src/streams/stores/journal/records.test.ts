@@ -100,6 +100,19 @@ const plainChange: fc.Arbitrary<Exclude<Change, { kind: "appended" }>> = fc.oneo
     ),
   }),
   fc.record({
+    kind: fc.constant("compaction_set" as const),
+    atMs,
+    stream,
+    rule: fc.option(
+      fc.record({
+        key: text,
+        tombstone: fc.option(text, { nil: undefined }),
+        lagSeconds: number,
+      }),
+      { nil: undefined },
+    ),
+  }),
+  fc.record({
     kind: fc.constant("group_joined" as const),
     atMs,
     group: text,
@@ -265,6 +278,19 @@ test("S1 every change of groups has a record of its kind, and none of them is ta
     expect(decodeRecord(new ByteReader(writer.bytes()))).toEqual({ kind: "change", change });
   }
   expect(seen.size).toBe(8);
+});
+
+test("the fields of a rule of compaction stand where docs/formats says", () => {
+  const writer = new ByteWriter(8);
+  const place = { kind: "compaction_set", atMs: 5 as TimeMs, stream: 7 as StreamId } as const;
+  encodeChange(writer, { ...place, rule: { key: "id", tombstone: "v", lagSeconds: 300 } });
+  encodeChange(writer, { ...place, rule: { key: "id", tombstone: undefined, lagSeconds: 0 } });
+  encodeChange(writer, { ...place, rule: undefined });
+  const id = [2, ...Buffer.from("id")];
+  const rules = [15, 7, 5, 3, ...id, 1, 118, 172, 2, 15, 7, 5, 1, ...id, 0, 15, 7, 5, 0];
+  expect([...writer.bytes()]).toEqual(rules);
+  const reader = new ByteReader(Buffer.from([15, 7, 5, 4]));
+  expect(() => decodeRecord(reader)).toThrow("unknown flags");
 });
 
 test("the fields of trims and groups stand where docs/formats says", () => {

@@ -17,6 +17,7 @@
  *     12 group               the change as JSON text
  *     13 trimmed             stream, time, offset
  *     14 retention set       stream, time, rule (retention-format.ts)
+ *     15 compaction set      stream, time, rule (compaction-format.ts)
  *
  * Numbers without a type are varints, texts are a varint length and UTF-8. An appended record says where it
  * starts in its stream, so that the index can be checked against it and a record applied twice is seen.
@@ -40,6 +41,7 @@ import type {
   TimeMs,
 } from "../../core/types.ts";
 import { type ByteReader, type ByteWriter, damaged, share } from "./bytes.ts";
+import { decodeCompaction, encodeCompaction } from "./compaction-format.ts";
 import {
   decodeKeyPolicy,
   decodeStoredKey,
@@ -63,6 +65,7 @@ const KIND = {
   group: 12,
   trimmed: 13,
   retention_set: 14,
+  compaction_set: 15,
 } as const;
 
 const FLAG_CLOSES = 1;
@@ -123,6 +126,12 @@ export function encodeChange(writer: ByteWriter, change: Exclude<Change, StreamA
       writer.varint(change.stream);
       writer.varint(change.atMs);
       encodeRule(writer, change.rule);
+      return;
+    case "compaction_set":
+      writer.u8(KIND.compaction_set);
+      writer.varint(change.stream);
+      writer.varint(change.atMs);
+      encodeCompaction(writer, change.rule);
       return;
     default:
       writer.u8(textKindOf(change));
@@ -259,6 +268,11 @@ export function decodeRecord(reader: ByteReader): DecodedRecord {
         kind: "change",
         change: { kind: "retention_set", ...place, rule: decodeRule(reader) },
       };
+    }
+    case KIND.compaction_set: {
+      const place = decodeStreamTime(reader);
+      const rule = decodeCompaction(reader);
+      return { kind: "change", change: { kind: "compaction_set", ...place, rule } };
     }
     case KIND.signing_key_added: {
       const atMs = reader.varint() as TimeMs;

@@ -6,8 +6,8 @@
  *     1 head        "HAPAXIMG", format version, store id (16 bytes), LSN (frames after it are replayed), CRC of the
  *                   frame with that LSN (u32), changes up to it, time of writing
  *     2 streams     world version, count (u32), streams: id, run, name, content type, expiry, fork, created, tail,
- *                   flags u8 (1 closed, 2 deleted, 4 Stream-Seq, 8 key policy, 16 keys, 32 retained), [Stream-Seq],
- *                   [key policy], accessed, [retained], extents, producers, [keys]
+ *                   flags u8 (1 closed, 2 deleted, 4 Stream-Seq, 8 key policy, 16 keys, 32 retained, 64 compaction), [Stream-Seq],
+ *                   [key policy], accessed, [retained], [compaction], extents, producers, [keys]
  *     3 producers   stream, producers
  *     4 extents     stream, extents
  *     6 keys        stream, keys
@@ -18,6 +18,7 @@
  *   keys: as in key-format.ts
  *   groups: as in group-format.ts
  *   retained: as in retention-format.ts
+ *   compaction: as in compaction-format.ts
  *
  * Numbers without a type are varints. A stream with many extents or producers has the first of them with it and
  * the others in blocks 3 and 4 that follow; one with many keys has them all in blocks 6.
@@ -33,6 +34,7 @@ import type { Offset, RunId, StreamId, StreamName, TimeMs } from "../../core/typ
 import { ByteReader, ByteWriter, damaged, share } from "./bytes.ts";
 import type { Extent } from "./extents.ts";
 import { FORMAT_VERSION, unknownFormat } from "./format.ts";
+import { decodeCompaction, encodeCompaction } from "./compaction-format.ts";
 import { encodeGroups, type GroupCollector } from "./group-format.ts";
 import { decodeKeyPolicy, encodeKeyPolicy } from "./key-format.ts";
 import { decodeRetained, encodeRetained } from "./retention-format.ts";
@@ -55,8 +57,15 @@ const FLAG_STREAM_SEQ = 4;
 const FLAG_KEY_POLICY = 8;
 const FLAG_KEYS = 16;
 const FLAG_RETAINED = 32;
+const FLAG_COMPACTION = 64;
 const FLAGS_KNOWN =
-  FLAG_CLOSED | FLAG_DELETED | FLAG_STREAM_SEQ | FLAG_KEY_POLICY | FLAG_KEYS | FLAG_RETAINED;
+  FLAG_CLOSED |
+  FLAG_DELETED |
+  FLAG_STREAM_SEQ |
+  FLAG_KEY_POLICY |
+  FLAG_KEYS |
+  FLAG_RETAINED |
+  FLAG_COMPACTION;
 
 export interface SnapshotHead {
   /** 32 hexadecimal digits. */
@@ -140,12 +149,14 @@ export function encodeStream(writer: ByteWriter, state: StreamState, hasKeys: bo
       (state.lastStreamSeq === undefined ? 0 : FLAG_STREAM_SEQ) |
       (policy === undefined ? 0 : FLAG_KEY_POLICY) |
       (hasKeys ? FLAG_KEYS : 0) |
-      (state.retained === undefined ? 0 : FLAG_RETAINED),
+      (state.retained === undefined ? 0 : FLAG_RETAINED) |
+      (state.compaction === undefined ? 0 : FLAG_COMPACTION),
   );
   if (state.lastStreamSeq !== undefined) writer.text(state.lastStreamSeq);
   if (policy !== undefined) encodeKeyPolicy(writer, policy);
   writer.varint(state.accessedAtMs);
   if (state.retained !== undefined) encodeRetained(writer, state.retained);
+  if (state.compaction !== undefined) encodeCompaction(writer, state.compaction);
 }
 
 export interface DecodedStream {
@@ -169,6 +180,7 @@ export function decodeStream(reader: ByteReader): DecodedStream {
   const keyPolicy = (flags & FLAG_KEY_POLICY) === 0 ? undefined : decodeKeyPolicy(reader);
   const accessedAtMs = reader.varint() as TimeMs;
   const retained = (flags & FLAG_RETAINED) === 0 ? undefined : decodeRetained(reader);
+  const compaction = (flags & FLAG_COMPACTION) === 0 ? undefined : decodeCompaction(reader);
   const isClosed = (flags & FLAG_CLOSED) !== 0;
   const isDeleted = (flags & FLAG_DELETED) !== 0;
   const image: StreamImage = {
@@ -186,6 +198,7 @@ export function decodeStream(reader: ByteReader): DecodedStream {
     keyPolicy,
     accessedAtMs,
     retained,
+    compaction,
   };
   return { image, hasKeys: (flags & FLAG_KEYS) !== 0 };
 }
