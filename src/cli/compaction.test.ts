@@ -1,4 +1,4 @@
-// `hapax compaction`, and the key of a changelog at its creation. PROTOCOL.md §25
+// `hapax compaction`, and the key of a changelog at its creation. PROTOCOL.md §26
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { hapax } from "../../test/kits/cli-harness.ts";
 import type { AuditEntry } from "../streams/log.ts";

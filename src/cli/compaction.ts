@@ -1,4 +1,4 @@
-/** `hapax compaction`: makes a stream a changelog, which keeps the newest record of each key. PROTOCOL.md §25. */
+/** `hapax compaction`: makes a stream a changelog, which keeps the newest record of each key. PROTOCOL.md §26. */
 
 import { STREAM_COMPACT_KEY } from "../protocol/header-names.ts";
 import { LIMITS } from "../protocol/limits.ts";

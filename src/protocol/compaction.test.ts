@@ -1,4 +1,4 @@
-// The rule of a changelog on the wire, and the keys of records. PROTOCOL.md §25
+// The rule of a changelog on the wire, and the keys of records. PROTOCOL.md §26
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { utf8Of } from "../base/bytes.ts";

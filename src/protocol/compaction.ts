@@ -1,6 +1,6 @@
 /**
  * Compaction on the wire: one header, `Stream-Compact-Key: key, tombstone=value, lag=60`, and where a record has its key.
- * PROTOCOL.md §25.
+ * PROTOCOL.md §26.
  */
 
 import type { CompactionRule, RecordKey } from "../streams/core/compaction.ts";

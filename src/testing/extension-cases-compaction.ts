@@ -1,4 +1,4 @@
-/** Cases of changelogs: the newest record of each key stays, and readers never miss a deletion. PROTOCOL.md §25. */
+/** Cases of changelogs: the newest record of each key stays, and readers never miss a deletion. PROTOCOL.md §26. */
 
 import {
   type CaseAnswer,
@@ -73,7 +73,7 @@ async function untilCompacted(stream: CaseStream): Promise<void> {
 
 export const compactionCases: readonly CaseSpec[] = [
   {
-    title: "§25.1 the key of a changelog stands on its creation and on HEAD",
+    title: "§26.1 the key of a changelog stands on its creation and on HEAD",
     async run(site) {
       const stream = site.newStream(JSON_TYPE);
       const rule = "id, tombstone=value, lag=0";
@@ -88,7 +88,7 @@ export const compactionCases: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§25.1 the key of a changelog stands in its description",
+    title: "§26.1 the key of a changelog stands in its description",
     needs: ["admin"],
     async run(site) {
       const stream = site.newStream(JSON_TYPE);
@@ -103,7 +103,7 @@ export const compactionCases: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§25.1 a rule that is none, and one for a stream without records, are refused",
+    title: "§26.1 a rule that is none, and one for a stream without records, are refused",
     async run(site) {
       const stream = site.newStream(JSON_TYPE);
       for (const rule of ["", "a..b", "id, lag=-1", "id, lag=1, lag=1", "id, tomb=1", "a b"]) {
@@ -120,7 +120,7 @@ export const compactionCases: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§25.2 a changelog keeps the newest record of each key, and forgets what is deleted",
+    title: "§26.2 a changelog keeps the newest record of each key, and forgets what is deleted",
     isSlow: true,
     async run(site) {
       const stream = site.newStream(JSON_TYPE);
@@ -137,7 +137,7 @@ export const compactionCases: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§25.3 a reader before the beginning of a changelog is refused, and no offset changes",
+    title: "§26.3 a reader before the beginning of a changelog is refused, and no offset changes",
     isSlow: true,
     async run(site) {
       const stream = site.newStream(JSON_TYPE);
@@ -155,7 +155,7 @@ export const compactionCases: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§25.2 what a group has not processed yet is not compacted",
+    title: "§26.2 what a group has not processed yet is not compacted",
     isSlow: true,
     needs: ["groups"],
     async run(site) {

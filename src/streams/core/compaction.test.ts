@@ -1,4 +1,4 @@
-// What compaction lets go: every small history, cut in every way, with appends in between. PROTOCOL.md §25
+// What compaction lets go: every small history, cut in every way, with appends in between. PROTOCOL.md §26
 import { describe, expect, test } from "vitest";
 import { createCommand, RUN } from "../../testing/commands.ts";
 import {

@@ -1,5 +1,5 @@
 /**
- * How a changelog stays small: a stream with a rule keeps the newest record of each key. PROTOCOL.md §25.
+ * How a changelog stays small: a stream with a rule keeps the newest record of each key. PROTOCOL.md §26.
  *
  * The oldest records go, as with every trim. The newest record of a key is appended again before: in the change that trims
  * it, so that both are stored or neither is. No record is ever taken out of the middle, and no offset changes.

@@ -1,5 +1,5 @@
 /**
- * One pass over a changelog: finds the newest record of each key, and lets the other old ones go. PROTOCOL.md §25.
+ * One pass over a changelog: finds the newest record of each key, and lets the other old ones go. PROTOCOL.md §26.
  *
  * It reads from the beginning to the tail and collects keys of the old part; what is appended meanwhile it gets from the step
  * of the append. Then it goes through the old part again, a slice at a time: what is still newest is appended again, in the

@@ -1,4 +1,4 @@
-// Changelogs over an engine: the state that is read is the state that was written, at every moment. PROTOCOL.md §25
+// Changelogs over an engine: the state that is read is the state that was written, at every moment. PROTOCOL.md §26
 import { afterEach, describe, expect, test } from "vitest";
 import { systemClock } from "../../base/clock.ts";
 import { decodeText, joinBytes } from "../../base/bytes.ts";

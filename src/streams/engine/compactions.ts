@@ -1,5 +1,5 @@
 /**
- * Changelogs are compacted when they have grown, one after the other. PROTOCOL.md §25.
+ * Changelogs are compacted when they have grown, one after the other. PROTOCOL.md §26.
  *
  *   - what a changelog needs is known after its first pass; then the next pass begins at a share above it;
  *   - a pass that something is in the way of (a lag, a group, a full disk) is tried again by a timer, also without appends;

@@ -1,4 +1,4 @@
-/** Cuts of streams, what they keep by themselves, and changelogs. PROTOCOL.md §23, §25. */
+/** Cuts of streams, what they keep by themselves, and changelogs. PROTOCOL.md §23, §26. */
 
 import { HapaxError } from "../../base/errors.ts";
 import type { Offset, StreamName } from "../core/types.ts";
