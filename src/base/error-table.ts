@@ -275,6 +275,12 @@ export const ERRORS = {
     title: "The stream was deleted",
     help: "Its data lives on in forks only; use another path.",
   },
+  server_restored: {
+    status: 409,
+    retry: "never",
+    title: "The server's data was restored from a backup",
+    help: "What was acknowledged since the backup may be gone. Decide what to do about it, then accept the restore: docs/guides/backup-and-restore.md.",
+  },
   stream_replaced: {
     status: 410,
     retry: "never",

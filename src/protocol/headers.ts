@@ -11,6 +11,7 @@ export const HEADER = {
   upToDate: names.STREAM_UP_TO_DATE,
   closed: names.STREAM_CLOSED,
   life: names.STREAM_LIFE,
+  incarnation: names.STREAM_INCARNATION,
   cursor: names.STREAM_CURSOR,
   ttl: names.STREAM_TTL,
   expiresAt: names.STREAM_EXPIRES_AT,
@@ -68,6 +69,7 @@ export const SENT = {
   keyOverflow: "stream-key-overflow",
   keyFrom: "stream-key-from",
   retention: "stream-retention",
+  incarnation: "stream-incarnation",
   idempotencyKey: "idempotency-key",
   requestId: "x-request-id",
 } as const satisfies {
@@ -101,6 +103,7 @@ export const SINGLE_HEADERS: readonly string[] = [
   "stream-key-overflow",
   "stream-key-from",
   "stream-retention",
+  "stream-incarnation",
 ];
 
 /** What a browser may send and see from another origin. */
@@ -109,9 +112,9 @@ export const CORS_ALLOW =
   "Content-Type, Content-Encoding, Authorization, If-Match, If-None-Match, Last-Event-ID, Stream-TTL, " +
   "Stream-Expires-At, Stream-Closed, Stream-Seq, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, " +
   "Producer-Id, Producer-Epoch, Producer-Seq, Producer-Session, Idempotency-Key, Prefer, " +
-  "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, Stream-Retention, X-Request-Id, traceparent, tracestate";
+  "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, Stream-Retention, Stream-Incarnation, X-Request-Id, traceparent, tracestate";
 export const CORS_EXPOSE =
-  "Stream-Next-Offset, Stream-Life, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
+  "Stream-Next-Offset, Stream-Life, Stream-Incarnation, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
   "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Producer-Seq-Reused, " +
   "Idempotency-Replayed, Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +

@@ -215,7 +215,7 @@ export async function rejects(
 
 /** Returns the world as text, in an order that does not depend on its history. */
 export function describeWorld(world: World): string {
-  const { streams, byId, nextId, timeMs, signingKeys } = world;
+  const { streams, byId, nextId, timeMs, signingKeys, incarnation } = world;
   const { byId: subscriptions, generationFloor } = world.subscriptions;
   const ids = [...byId.keys()].toSorted((one, other) => one - other);
   const groups = describeGroups(world.groups);
@@ -225,6 +225,7 @@ export function describeWorld(world: World): string {
     nextId,
     timeMs,
     signingKeys,
+    incarnation,
     subscriptions,
     generationFloor,
     groups,

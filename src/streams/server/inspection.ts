@@ -68,7 +68,7 @@ async function showStream({ exchange, parts, access }: RouteCall): Promise<Serve
     contentType: state.contentType,
     nextOffset: formatOffset(tail),
     closed: isClosed,
-    life: lifeOf(state),
+    life: lifeOf(state, parts.engine.world),
     createdAt: formatRfc3339(state.createdAtMs),
     lastUsedAt: formatRfc3339(state.accessedAtMs),
     ttlSeconds: expiry.kind === "ttl" ? expiry.seconds : undefined,

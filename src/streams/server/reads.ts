@@ -14,6 +14,7 @@ import { isJson, lifeOf, type StreamState } from "../core/stream.ts";
 import type { Offset } from "../core/types.ts";
 import type { Found, ReadPage } from "../engine/outcomes.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { splitLife, wentBack } from "../../base/incarnation.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { withoutLastComma } from "../../protocol/json.ts";
@@ -24,6 +25,7 @@ import { takeShare } from "./answer-budget.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import type { RouteOperation, RouteCall } from "./route.ts";
+import { restored } from "./incarnations.ts";
 import { earliestHeaders, refuseTrimmed } from "./retention.ts";
 import { followStream } from "./sse.ts";
 import { addOffsets } from "./state-offsets.ts";
@@ -52,7 +54,7 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
   parts.engine.touch(look.state);
-  requireLife(request, look.state);
+  requireLife(request, lifeOf(look.state, parts.engine.world));
   const from = resolveOffset(request, look);
   if (from < look.earliest) return refuseTrimmed(look);
   const stateOffsets = hasStateOffsets(parts, request);
@@ -72,10 +74,10 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
 }
 
 /** A reader that names a life of the stream never gets data of another one. */
-function requireLife({ life }: ReadRequest, state: StreamState): void {
-  if (life === undefined || life === lifeOf(state)) return;
-  const words = `the stream at this path has the life ${lifeOf(state)}`;
-  throw new HapaxError("stream_replaced", words);
+function requireLife({ life }: ReadRequest, own: string): void {
+  if (life === undefined || life === own) return;
+  if (wentBack(life, own)) throw restored(splitLife(own)[1], splitLife(life)[1]);
+  throw new HapaxError("stream_replaced", `the stream at this path has the life ${own}`);
 }
 
 function resolveOffset(request: ReadRequest, found: Found): Offset {
@@ -132,14 +134,15 @@ function catchUp(
   from: Offset,
   request: ReadRequest,
 ): Promise<ServerAnswer> {
+  const life = lifeOf(state, parts.engine.world);
   return answerPage(exchange, parts, state, from, (page) => {
-    const headers = pageHeaders(state, page);
+    const headers = pageHeaders(life, state, page);
     if (request.from.kind === "now") {
       headers[HEADER.cacheControl] = NOT_STORED;
       return { status: 200, headers, body: pageBody(state, page, false) };
     }
     const stateOffsets = hasStateOffsets(parts, request);
-    const etag = entityTag(state, page, stateOffsets);
+    const etag = entityTag(life, page, stateOffsets);
     headers[HEADER.etag] = etag;
     // A page that ends before the tail can never change; one that reaches it can grow.
     headers[HEADER.cacheControl] = cachingOf(access, page);
@@ -163,8 +166,9 @@ async function longPoll(
   const ending = isFirstLook ? "ready" : await waitInPlace(call, state, from);
   access.requireCurrent(parts.clock.nowMs());
   if (ending === "gone") return refuseMissing(parts, state.name, access);
+  const life = lifeOf(state, parts.engine.world);
   return answerPage(exchange, parts, state, from, (page) => {
-    const headers = pageHeaders(state, page);
+    const headers = pageHeaders(life, state, page);
     const nowMs = parts.clock.nowMs();
     headers[HEADER.cursor] = decideCursor(request.cursor, nowMs, parts.random.unit());
     if (page.bytes === 0 && !isFirstLook) {
@@ -173,7 +177,7 @@ async function longPoll(
       return { status: 204, headers };
     }
     const stateOffsets = hasStateOffsets(parts, request);
-    headers[HEADER.etag] = entityTag(state, page, stateOffsets);
+    headers[HEADER.etag] = entityTag(life, page, stateOffsets);
     headers[HEADER.cacheControl] = cachingOf(access, page);
     return wholePage(state, page, headers, stateOffsets);
   });
@@ -245,11 +249,15 @@ function waitForTail(
   });
 }
 
-function pageHeaders(state: StreamState, page: ReadPage): Record<string, string> {
+function pageHeaders(
+  life: string,
+  state: StreamState,
+  page: ReadPage,
+): Record<string, string> {
   const headers: Record<string, string> = {
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(page.next),
-    [HEADER.life]: lifeOf(state),
+    [HEADER.life]: life,
     ...earliestHeaders(page.earliest),
   };
   // A browser saves bytes of no known kind instead of guessing what they are.
@@ -274,9 +282,9 @@ function pageBody(
   return [OPEN, ...appends.slice(0, -1), withoutLastComma(last), CLOSE];
 }
 
-function entityTag(state: StreamState, page: ReadPage, stateOffsets: boolean): string {
+function entityTag(life: string, page: ReadPage, stateOffsets: boolean): string {
   const ending = `${page.isAtEnd ? ":c" : ""}${stateOffsets ? ":s" : ""}`;
-  return `"${lifeOf(state)}:${page.start}:${page.next}${ending}"`;
+  return `"${life}:${page.start}:${page.next}${ending}"`;
 }
 
 function matches(ifNoneMatch: string | undefined, etag: string): boolean {

@@ -60,7 +60,7 @@ export function followStream(
     // Where the events begin: a reader that is cut before the first of them resumes here.
     [HEADER.nextOffset]: formatOffset(from),
     [HEADER.cursor]: first,
-    [HEADER.life]: lifeOf(state),
+    [HEADER.life]: lifeOf(state, parts.engine.world),
     ...earliestHeaders(parts.engine.view(state).earliest),
     "X-Accel-Buffering": "no",
   };
@@ -95,7 +95,7 @@ export function followStream(
 /** Goes on with a reader of a server whose memory is gone. A stream that is gone, or another one, ends it. */
 export function resumeReader(parts: ServerParts, place: BridgedPlace, sink: LiveSink): void {
   const state = parts.engine.world.byId.get(place.stream as StreamId);
-  if (state === undefined || state.isDeleted || lifeOf(state) !== place.life) {
+  if (state === undefined || state.isDeleted || lifeOf(state, parts.engine.world) !== place.life) {
     sink.end();
     return;
   }
@@ -221,7 +221,7 @@ class SseReader {
     this.#sink.write(bytes);
     this.#sink.bridge?.moved({
       stream: this.#state.id,
-      life: lifeOf(this.#state),
+      life: lifeOf(this.#state, this.#parts.engine.world),
       offset: this.#position,
       cursor: this.#cursor,
       hasOffsets: this.#hasOffsets,

@@ -17,6 +17,7 @@
  *     12 group               the change as JSON text
  *     13 trimmed             stream, time, offset
  *     14 retention set       stream, time, rule (retention-format.ts)
+ *     15 incarnation begun   time, number, mark (u32)
  *
  * Numbers without a type are varints, texts are a varint length and UTF-8. An appended record says where it
  * starts in its stream, so that the index can be checked against it and a record applied twice is seen.
@@ -63,6 +64,7 @@ const KIND = {
   group: 12,
   trimmed: 13,
   retention_set: 14,
+  incarnation_begun: 15,
 } as const;
 
 const FLAG_CLOSES = 1;
@@ -111,6 +113,12 @@ export function encodeChange(writer: ByteWriter, change: Exclude<Change, StreamA
       writer.u8(KIND.signing_key_added);
       writer.varint(change.atMs);
       writer.text(change.key);
+      return;
+    case "incarnation_begun":
+      writer.u8(KIND.incarnation_begun);
+      writer.varint(change.atMs);
+      writer.varint(change.number);
+      writer.u32(change.mark);
       return;
     case "trimmed":
       writer.u8(KIND.trimmed);
@@ -263,6 +271,11 @@ export function decodeRecord(reader: ByteReader): DecodedRecord {
     case KIND.signing_key_added: {
       const atMs = reader.varint() as TimeMs;
       return { kind: "change", change: { kind: "signing_key_added", atMs, key: reader.text() } };
+    }
+    case KIND.incarnation_begun: {
+      const atMs = reader.varint() as TimeMs;
+      const [number, mark] = [reader.varint(), reader.u32()];
+      return { kind: "change", change: { kind: "incarnation_begun", atMs, number, mark } };
     }
     case KIND.subscription:
     case KIND.group:
