@@ -2,6 +2,7 @@
 
 import { nearest, quote } from "./arguments.ts";
 import { appendCommand } from "./append.ts";
+import { backupCommand } from "./backup.ts";
 import { clusterCommand } from "./cluster.ts";
 import type { Command, Invocation } from "./command.ts";
 import { configCommand } from "./config.ts";
@@ -20,6 +21,7 @@ import { producersCommand } from "./producers.ts";
 import { readCommand } from "./read.ts";
 import { retentionCommand, trimCommand } from "./retention.ts";
 import { repairCommand } from "./repair.ts";
+import { restoreCommand } from "./restore.ts";
 import { sagaCommand } from "./saga.ts";
 import { serveCommand } from "./serve.ts";
 import { signUrlCommand } from "./sign-url.ts";
@@ -77,6 +79,8 @@ export const COMMANDS: readonly Command[] = [
   verifyCommand,
   repairCommand,
   copyCommand,
+  backupCommand,
+  restoreCommand,
   helpCommand,
   versionCommand,
 ];

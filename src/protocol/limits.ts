@@ -165,6 +165,12 @@ export const LIMITS = {
   listLookedMax: 5000,
   /** Streams listed in one answer. */
   listMax: 1000,
+  /** Backups at once: each keeps room from being given back. */
+  backupsMax: 2,
+  /** Without a request for so long a backup has ended. */
+  backupLeaseMs: 60_000,
+  /** Bytes of one answer of a backup: small beside the room for answers, and large beside what a request costs. */
+  backupPartBytesMax: 1024 * 1024,
   /** Forks that the description of a stream names: more than a person looks at, and an answer of at most 200 KB. */
   forksShownMax: 100,
   /** Subscriptions of identities without a namespace, of each namespace, and of the server: so no tenant uses up all. */

@@ -50,6 +50,11 @@ export interface Store {
   secret?(): Promise<string>;
   /** Optional. The salt of the first of these keys, for stores that must have the same ones. Default: random. */
   readonly signingSalt?: string;
+  /**
+   * Optional. Takes an instant between two commits, and keeps all that the store was then until the backup is released. Everything
+   * that was acknowledged before the call is in it. Without it `hapax backup` answers `unsupported`.
+   */
+  backup?(): Promise<StoreBackup>;
   /** Returns the sizes at this moment, for metrics. */
   stats(): StoreStats;
   close(): Promise<void>;
@@ -72,6 +77,42 @@ export interface StoreStats {
   readonly fileBytes: number;
   /** How long it took to open the store. */
   readonly recoveryMs: number;
+}
+
+/** A journal at one instant. docs/formats/backup.md has the form in which it is kept. */
+export interface StoreBackup {
+  /** 32 hexadecimal digits. */
+  readonly storeId: string;
+  /** The last commit that is in it, and the checksum of its frame. */
+  readonly lsn: number;
+  readonly crc: number;
+  /** How many changes the world had. */
+  readonly changes: number;
+  /** Oldest first. */
+  readonly segments: readonly BackupSegment[];
+  readonly images: readonly BackupImage[];
+  /** Reads bytes before the end of a segment. Throws `backup_over` if the store had to give up what the backup holds. */
+  readSegment(number: number, position: number, length: number): Promise<Uint8Array>;
+  readImage(lsn: number, position: number, length: number): Promise<Uint8Array>;
+  /** May be called again. */
+  release(): void;
+}
+
+/** A segment as it is at the instant of a backup. Number and salt name its content up to any end. */
+export interface BackupSegment {
+  readonly number: number;
+  readonly firstLsn: number;
+  readonly salt: number;
+  /** CRC of the frame before its first one. */
+  readonly crcBefore: number;
+  /** Where its last frame ends. */
+  readonly end: number;
+}
+
+/** A snapshot: the state at this LSN. */
+export interface BackupImage {
+  readonly lsn: number;
+  readonly bytes: number;
 }
 
 /** What a store promises. The server compares it with its options before it starts. */

@@ -18,7 +18,7 @@ import type { RetentionRule } from "../core/trim.ts";
 import { isForgottenLog } from "../core/transaction-state.ts";
 import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
-import type { Store, StoreStats, StoreSupport } from "../store.ts";
+import type { Store, StoreBackup, StoreStats, StoreSupport } from "../store.ts";
 import type { Act } from "./acts.ts";
 import { Appends, type ProducerView, type ResetOutcome } from "./appends.ts";
 import { Boundaries, type IsRecordStart } from "./boundaries.ts";
@@ -137,6 +137,13 @@ export class Engine {
   get subscriptions(): Subscriptions {
     if (this.#subscriptions !== undefined) return this.#subscriptions;
     throw new HapaxError("unsupported", "this server was made without the part `subscriptions`");
+  }
+
+  /** An instant of the store, held until it is released. Throws `unsupported` if the store has no backups. */
+  async backup(): Promise<StoreBackup> {
+    if (this.#store.backup !== undefined) return await this.#store.backup();
+    const what = "this store keeps no journal; hapax copy copies its streams to a file";
+    throw new HapaxError("unsupported", what);
   }
 
   get world(): World {

@@ -14,6 +14,7 @@ import type { Random } from "../../base/random.ts";
 import { AnswerBudget } from "./answer-budget.ts";
 import { Audit } from "./audit.ts";
 import type { LoadDashboard } from "./dashboard.ts";
+import { BackupBook } from "./backup-book.ts";
 import { Doors } from "./doors.ts";
 import { Drain } from "./drain.ts";
 import type { Faults } from "./faults.ts";
@@ -192,6 +193,7 @@ function createParts(
     random,
     options,
     drain: new Drain(),
+    backups: new BackupBook(clock),
     answers: components.answers ?? new AnswerBudget(clock, options.answersBytesMax),
     digest,
     decoding: new Decoding(components.decompress),

@@ -131,6 +131,7 @@ function formatMetrics(parts: ServerParts, totals: GroupTotals): string {
   writeStored(text, engine.world.byId.size, liveBytes);
   text.one("hapax_file_bytes", "gauge", "Bytes that the store's files have.", fileBytes);
   text.one("hapax_recovery_seconds", "gauge", "Time that opening took.", recoveryMs / 1000);
+  writeBackups(text, parts);
   if (parts.gate.isGuarded) writeQuotas(text, parts.quotas, undefined);
   return text.toString();
 }
@@ -218,6 +219,20 @@ function writeQuotas(text: MetricsText, book: QuotaBook, namespace: string | und
     "Requests refused because a quota was used up.",
     refusals,
   );
+}
+
+function writeBackups(text: MetricsText, { backups, engine }: ServerParts): void {
+  const { last, running } = backups;
+  text.one("hapax_backups_running", "gauge", "Backups that clients are making.", running);
+  text.one(
+    "hapax_backup_last_timestamp_seconds",
+    "gauge",
+    "Instant of the last backup that was finished since the start, in seconds since 1970; 0 if none was.",
+    (last?.takenAtMs ?? 0) / 1000,
+  );
+  text.one("hapax_backup_last_bytes", "gauge", "Size of that backup.", last?.bytes ?? 0);
+  const { number } = engine.world.incarnation;
+  text.one("hapax_incarnation", "gauge", "1, and one more after each restore.", number);
 }
 
 function writeCommits(text: MetricsText, meter: ServerParts["engine"]["meter"]): void {

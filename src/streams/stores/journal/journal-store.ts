@@ -13,10 +13,11 @@ import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import { HapaxError, isHapaxError } from "../../../base/errors.ts";
 import type { Random } from "../../../base/random.ts";
-import type { Page, Store, StoreRoom, StoreStats, StoreSupport } from "../../store.ts";
+import type { Page, Store, StoreBackup, StoreRoom, StoreStats, StoreSupport } from "../../store.ts";
 import { DurableWaiters } from "./durable-waiters.ts";
 import type { ExtentIndex } from "./extents.ts";
 import { FrameBuilder } from "./frame.ts";
+import { Holds } from "./holds.ts";
 import { applyMoves, Placement } from "./placement.ts";
 import { readExtents } from "./reading.ts";
 import type { Moved } from "./records.ts";
@@ -119,6 +120,9 @@ export class JournalStore implements Store {
   #failuresInRow = 0;
   #fullAtMs = -Infinity;
   readonly #waiters = new DurableWaiters();
+  readonly #holds: Holds;
+  /** Images that would be gone if no backup had held them. */
+  #oldImages: readonly number[] = [];
 
   constructor({ log, replayed, supports }: JournalParts, options: JournalOptions) {
     this.#options = options;
@@ -137,6 +141,7 @@ export class JournalStore implements Store {
     this.#cache = new TailCache(options.cacheBytes ?? 16 * 1024 * 1024);
     this.#log = log;
     this.room = log.room;
+    this.#holds = new Holds(log, replayed.index);
   }
 
   async start(): Promise<void> {
@@ -177,6 +182,28 @@ export class JournalStore implements Store {
         // Compaction may have moved the data during the read. Then the next attempt finds it at its new place.
         if (!isHapaxError(error, "data_damaged") || attempt === 3) throw error;
       }
+    }
+  }
+
+  async backup(): Promise<StoreBackup> {
+    this.#requireOpen();
+    this.#holds.requireBackups();
+    const before = this.#writing;
+    let finish: () => void = () => undefined;
+    this.#writing = new Promise((done) => {
+      finish = done;
+    });
+    try {
+      // Between two commits the journal ends after a whole frame. After a failed one it stays there, and can be backed up too.
+      await before;
+      this.#requireOpen();
+      const lsn = this.#nextLsn - 1;
+      const [image] = this.#snapshots;
+      const held = this.#holds.take({ lsn, crc: this.#lastCrc, changes: this.#ordinal, image });
+      finish();
+      return await held.open();
+    } finally {
+      finish();
     }
   }
 
@@ -364,6 +391,7 @@ export class JournalStore implements Store {
 
   async #tidyUp(): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
+    if (this.#log.space.isFull) this.#holds.endAll();
     await tidyUp({
       log: this.#log,
       index: this.#index,
@@ -371,6 +399,7 @@ export class JournalStore implements Store {
       olderSnapshot: () => this.#snapshots[1],
       writeSnapshot: () => this.#writeSnapshot(),
       writeMoved: (records) => this.#writeMoved(records),
+      isHeld: (segment) => this.#holds.holdsSegment(segment),
       isClosing: () => this.#isClosing,
       isTight: this.#isTight,
     });
@@ -391,7 +420,9 @@ export class JournalStore implements Store {
     this.#bound.snapshotCompleted();
     const [newest, older, ...rest] = [lsn, ...this.#snapshots];
     this.#snapshots = older === undefined ? [newest ?? lsn] : [newest ?? lsn, older];
-    for (const old of rest) await this.#log.dropImage(old);
+    const olds = [...this.#oldImages, ...rest];
+    this.#oldImages = olds.filter((old) => this.#holds.holdsImage(old));
+    for (const old of olds) if (!this.#oldImages.includes(old)) await this.#log.dropImage(old);
   }
 
   /** Writes nothing and returns false if the free room is reserved for others. */
