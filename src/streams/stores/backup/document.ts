@@ -128,7 +128,8 @@ export function decodeDocument(name: string, bytes: Uint8Array): BackupDocument 
     const what = `its format is ${value.version}, this version of Hapax knows format ${VERSION}`;
     throw new HapaxError("format_unknown", `${what}: file=${name}`);
   }
-  return value;
+  const { takenAt, storeId, incarnation, lsn, crc, changes, segments, snapshots } = value;
+  return { takenAt, storeId, incarnation, lsn, crc, changes, segments, snapshots };
 }
 
 export function damaged(file: string, what: string): HapaxError {

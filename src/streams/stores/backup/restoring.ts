@@ -226,8 +226,11 @@ async function verifyRestored(disk: Disk, mark: StoreMark, { onProgress }: Resto
 /** Begins the next incarnation of a directory whose data went back in time. The caller has locked it. */
 export async function beginNext(disk: Disk): Promise<string> {
   const shown: Disk = {
-    ...disk,
     list: async () => (await disk.list()).filter((name) => name !== UNFINISHED_COPY),
+    open: (name, mode) => disk.open(name, mode),
+    rename: (from, to) => disk.rename(from, to),
+    remove: (name) => disk.remove(name),
+    syncDirectory: () => disk.syncDirectory(),
   };
   const options = { segmentBytes: FIRST_SEGMENT_BYTES };
   const store = await openOnDisk(shown, options, () => Promise.resolve());

@@ -59,9 +59,11 @@ export class Holds {
     return false;
   }
 
-  /** Ends all backups, so that what they hold can be given up. */
-  endAll(): void {
-    for (const held of [...this.#held]) held.release();
+  /** Ends all backups, so that what they hold can be given up. Returns whether there was one. */
+  endAll(): boolean {
+    const all = [...this.#held];
+    for (const held of all) held.release();
+    return all.length > 0;
   }
 
   /** Without segments that hold nothing alive and that no replay from the image reads. */

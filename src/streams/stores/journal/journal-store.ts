@@ -145,7 +145,11 @@ export class JournalStore implements Store {
   }
 
   async start(): Promise<void> {
-    await this.#log.start(() => this.#considerBackground());
+    await this.#log.start(() => {
+      // What backups hold may be the room that is missing.
+      if (this.#holds.endAll()) this.#hasFreed = true;
+      this.#considerBackground();
+    });
     this.#armTimer();
     // A process that did not live long enough for a snapshot must not make the next replay longer.
     this.#considerBackground();
@@ -391,7 +395,6 @@ export class JournalStore implements Store {
 
   async #tidyUp(): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
-    if (this.#log.space.isFull) this.#holds.endAll();
     await tidyUp({
       log: this.#log,
       index: this.#index,
