@@ -1,4 +1,4 @@
-// `hapax backup` and `hapax restore` of a running server, and who meets the restored one. GUARANTEES.md, G142 to G144.
+// `hapax backup` and `hapax restore` of a running server, and who meets the restored one. PROTOCOL.md §30.1, §30.2, GUARANTEES.md, G142 to G144.
 import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
