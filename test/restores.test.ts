@@ -244,6 +244,37 @@ test("G144 a member of a group that meets a restored server ends, and does not g
   await consumer.close().catch(() => undefined);
 });
 
+test("G144 a member whose leases a restored server has forgotten ends before it reads on", async () => {
+  let isBlind = false;
+  const hapaxServer = connectServer(server.url, {
+    retry: { totalMs: 20_000, pauseMs: 20 },
+    // Reads do not get through: only its claims can tell the member.
+    fetch: (input, init) => {
+      const isRead = String(input).includes("/v1/stream/") && init?.method === "GET";
+      return isBlind && isRead ? Promise.reject(new TypeError("cut")) : fetch(input, init);
+    },
+  });
+  const orders = hapaxServer.stream<number>("/v1/stream/orders");
+  await orders.create();
+  await orders.append(1);
+  await hapaxServer.group("billing").create({ streams: [orders] });
+  await run(["backup", backups()]);
+  const seen: number[] = [];
+  const consumer = hapaxServer.consumer<number>({ group: "billing", heartbeatMs: 100 });
+  const ended = (async () => {
+    for await (const batch of consumer) {
+      seen.push(...batch.records);
+      await batch.commit();
+    }
+  })().catch(codeOf);
+  await expect.poll(() => seen).toEqual([1]);
+  isBlind = true;
+  await goBack();
+  expect(await ended).toBe("server_restored");
+  expect(seen).toEqual([1]);
+  await consumer.close().catch(() => undefined);
+});
+
 test("G144 a pipeline with its positions in a database stops at a restored server, until that is accepted", async () => {
   const hapaxServer = connectServer(server.url, { retry: { totalMs: 5000, pauseMs: 20 } });
   const orders = hapaxServer.stream<number>("/v1/stream/orders");

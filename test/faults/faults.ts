@@ -21,6 +21,7 @@ import { ecosystemFaults } from "./ecosystem.ts";
 import { errorFaults } from "./errors.ts";
 import { consoleFaults } from "./console.ts";
 import { dashboardFaults } from "./dashboard.ts";
+import { backupFaults } from "./backups.ts";
 import { copyFaults } from "./copies.ts";
 import { directoryFaults } from "./directories.ts";
 import { doorFaults } from "./doors.ts";
@@ -92,6 +93,7 @@ export const faults: readonly Fault[] = [
   ...consoleFaults,
   ...dashboardFaults,
   ...copyFaults,
+  ...backupFaults,
   ...directoryFaults,
   ...doorFaults,
   ...namespaceFaults,

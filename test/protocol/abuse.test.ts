@@ -199,6 +199,7 @@ const TWICE: Readonly<Record<string, readonly [string, string]>> = {
   "stream-key-overflow": ["evict", "PUT"],
   "stream-key-from": ["content", "PUT"],
   "stream-retention": ["bytes=1000", "PUT"],
+  "stream-incarnation": ["1", "POST"],
 };
 const PRODUCER = { "producer-id": "p", "producer-epoch": "0", "producer-seq": "0" };
 

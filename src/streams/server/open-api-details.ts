@@ -3,6 +3,7 @@
 import type { ErrorCode } from "../../base/errors.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { METRICS_TYPE } from "../../base/prometheus-text.ts";
+import { BACKUP_OPERATIONS } from "./open-api-backups.ts";
 import {
   BYTES,
   COUNT,
@@ -152,6 +153,7 @@ const groupAct = (
 
 /** By method and path of the table. HEAD is as GET unless it is here. */
 export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
+  ...BACKUP_OPERATIONS,
   "GET /": {
     answers: {
       200: {
@@ -209,7 +211,7 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
   "GET /_hapax/tokens": { answers: { 200: json("All of them.", "Tokens") } },
   "GET /_hapax/cluster": { answers: { 200: json("What this node sees.", "Cluster") } },
   "POST /_hapax/transactions": {
-    parameters: [...PRODUCER, "Content-Encoding"],
+    parameters: [...PRODUCER, "Content-Encoding", HEADER.incarnation],
     body: {
       required: true,
       content: {
@@ -220,10 +222,11 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     answers: {
       200: {
         ...json("All of it is committed.", "Committed"),
-        headers: [...APPEND_HEADERS.slice(2), HEADER.acceptEncoding],
+        headers: [...APPEND_HEADERS.slice(2), HEADER.acceptEncoding, HEADER.incarnation],
       },
     },
     refusals: [
+      "server_restored",
       ...PRODUCER_REFUSALS,
       ...STREAM_GONE,
       ...REPORT_REFUSALS,

@@ -9,13 +9,14 @@ import {
 } from "../../../../test/kits/backup-kit.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { appended, created, ended, forked, pattern, write } from "../../../testing/store-case-kit.ts";
+import { formatIncarnation } from "../../../base/incarnation.ts";
 import { createSeededRandom } from "../../../testing/seeded-random.ts";
 import type { Disk } from "../file/disk.ts";
 import { type FileStore, openOnDisk } from "../file/file-store.ts";
 import { listBackups, keepNewest } from "./folder.ts";
 import { makeBackup } from "./making.ts";
 import { tarReader } from "./readers.ts";
-import { checkBackup, restoreBackup } from "./restoring.ts";
+import { beginNext, checkBackup, restoreBackup } from "./restoring.ts";
 import { TarTarget } from "./tar-target.ts";
 
 const IS_LONG = process.env["HAPAX_LONG"] !== undefined;
@@ -369,6 +370,21 @@ test("G143 one stream has the same backup, and every cut and change of it is ref
     await expect(check, `byte ${place}`).rejects.toThrow();
   }
   await store.close();
+});
+
+test("G144 an incarnation outlives restarts, from the journal and from a snapshot", async () => {
+  const { store, disk } = await begun(29, 3);
+  await store.close();
+  const incarnation = await beginNext(disk);
+  expect(incarnation).toMatch(/^2-[\da-f]{8}$/);
+  for (const hasSnapshot of [false, true]) {
+    const again = await openStore(disk);
+    expect(formatIncarnation(again.world.incarnation)).toBe(incarnation);
+    await grow(again);
+    if (!hasSnapshot) await again.maintain();
+    await again.close();
+  }
+  expect(await beginNext(disk)).toMatch(/^3-/);
 });
 
 async function* inPieces(bytes: Buffer, size: number): AsyncGenerator<Uint8Array> {
