@@ -59,7 +59,8 @@ async function goBack(): Promise<string> {
   return incarnation;
 }
 
-const streamAt = <T>(name: string) => connect<T>(`${server.url}/v1/stream/${name}`, { retry: { totalMs: 5000 } });
+const streamAt = <T>(name: string) =>
+  connect<T>(`${server.url}/v1/stream/${name}`, { retry: { totalMs: 5000 } });
 
 const codeOf = (error: unknown): unknown => {
   return error instanceof Error && "code" in error ? error.code : error;
@@ -83,10 +84,14 @@ test("G142 a backup under load has everything that was acknowledged before it, a
     const after = [...acked];
     const restored = join(folder, `elsewhere-${round}`);
     const { stdout } = await run(["restore", backups(), restored]);
-    expect(stdout).toMatch(/^restored all of .*: 4 streams, .*\nsound: .*\nthe server goes on as incarnation 2-/);
+    expect(stdout).toMatch(
+      /^restored all of .*: 4 streams, .*\nsound: .*\nthe server goes on as incarnation 2-/,
+    );
     const other = await serve(restored);
     for (const [at, stream] of streams.entries()) {
-      const values = await connect<number>(new URL(new URL(stream.url).pathname, other.url)).read().values();
+      const values = await connect<number>(new URL(new URL(stream.url).pathname, other.url))
+        .read()
+        .values();
       expect(values).toEqual(values.map((_, index) => index + 1));
       expect(values.length).toBeGreaterThanOrEqual(before[at] ?? 0);
       // Nothing of later, but what was on its way.
@@ -107,16 +112,26 @@ test("G142 the command keeps, lists, checks and removes backups, and says what i
     /^backed up all of \S+Z, LSN \d+, to .*backups: 1 segment and 0 snapshots, .* fetched\n$/,
   );
   await stream.append(2);
-  const next = JSON.parse((await run(["backup", backups(), "--json"])).stdout) as Record<string, number>;
+  const next = JSON.parse((await run(["backup", backups(), "--json"])).stdout) as Record<
+    string,
+    number
+  >;
   expect(next["fetched"]).toBeLessThan(1000);
   const listed = await run(["restore", "--list", backups(), "--json"]);
-  const names = listed.stdout.trim().split("\n").map((line) => (JSON.parse(line) as { backup: string }).backup);
+  const names = listed.stdout
+    .trim()
+    .split("\n")
+    .map((line) => (JSON.parse(line) as { backup: string }).backup);
   expect(names).toHaveLength(2);
   expect((await run(["restore", "--list", backups()])).stdout).toContain(`\n${names[1]}  `);
   const one = join(folder, "one");
   await run(["restore", backups(), one, "--backup", names[1] ?? ""]);
-  expect((await run(["restore", "--check", backups()])).stdout).toContain("every byte is what was backed up");
-  const kept = JSON.parse((await run(["backup", backups(), "--keep", "1", "--json"])).stdout) as { removed: [] };
+  expect((await run(["restore", "--check", backups()])).stdout).toContain(
+    "every byte is what was backed up",
+  );
+  const kept = JSON.parse((await run(["backup", backups(), "--keep", "1", "--json"])).stdout) as {
+    removed: [];
+  };
   expect(kept.removed).toHaveLength(2);
   const metrics = await (await fetch(`${server.url}/_hapax/metrics`)).text();
   expect(metrics).toMatch(/^hapax_backups_running 0$/m);
@@ -142,7 +157,10 @@ test("G142 a file and standard output have the same backup, and a file is whole 
   await writeFile(cut, whole.subarray(0, Math.floor(whole.length / 2)));
   const target = join(folder, "refused");
   const refused = await hapax(["restore", cut, target]);
-  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining("the backup is not whole") });
+  expect(refused).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining("the backup is not whole"),
+  });
   await expect(openFileStore(target)).rejects.toMatchObject({ code: "directory_unusable" });
   await run(["restore", file, target]);
   const again = await hapax(["restore", file, target]);
@@ -174,13 +192,18 @@ test("G142 the answer of a backup that is over, or was never begun, says so", as
   expect(answer.status).toBe(410);
   expect(await answer.json()).toMatchObject({ type: "urn:hapax:error:backup_over" });
   const begun = await fetch(`${server.url}/_hapax/backups`, { method: "POST" });
-  const { backup, segments } = (await begun.json()) as { backup: string; segments: { bytes: number }[] };
+  const { backup, segments } = (await begun.json()) as {
+    backup: string;
+    segments: { bytes: number }[];
+  };
   const at = (path: string) => fetch(`${server.url}/_hapax/backups/${backup}${path}`);
   expect((await at("/segments/1?from=4096")).status).toBe(segments[0]?.bytes === 4096 ? 400 : 200);
   expect((await at("/segments/9")).status).toBe(400);
   expect((await at(`/segments/1?from=${segments[0]?.bytes}`)).status).toBe(400);
   for (const _ of [1, 2]) {
-    expect((await fetch(`${server.url}/_hapax/backups/${backup}`, { method: "DELETE" })).status).toBe(204);
+    expect(
+      (await fetch(`${server.url}/_hapax/backups/${backup}`, { method: "DELETE" })).status,
+    ).toBe(204);
   }
   expect((await at("/segments/1")).status).toBe(410);
 });
@@ -206,7 +229,10 @@ test("G144 a reader with a position, and one that follows, notice a server that 
   await again.append(3);
   await again.append(4);
   const from = last?.position;
-  await expect(again.read({ from }).values()).rejects.toMatchObject({ code: "server_restored", status: 409 });
+  await expect(again.read({ from }).values()).rejects.toMatchObject({
+    code: "server_restored",
+    status: 409,
+  });
   await expect(again.follow({ position })[Symbol.asyncIterator]().next()).rejects.toMatchObject({
     code: "server_restored",
   });
@@ -214,7 +240,9 @@ test("G144 a reader with a position, and one that follows, notice a server that 
   // To accept is to give the offset alone.
   expect(await again.read({ from: last?.nextOffset }).values()).toEqual([4]);
   expect((await again.head()).life).toMatch(new RegExp(`~${incarnation}$`));
-  expect((await fetch(`${server.url}/_hapax/health`)).headers.get("stream-incarnation")).toBe(incarnation);
+  expect((await fetch(`${server.url}/_hapax/health`)).headers.get("stream-incarnation")).toBe(
+    incarnation,
+  );
   expect((await fetch(again.url)).status).toBe(200);
 });
 
@@ -391,7 +419,10 @@ test("G144 data that was put back in another way is told to clients by --in-plac
   const copy = join(folder, "copy");
   await cp(data(), copy, { recursive: true, filter: (path) => !path.includes("LOCK") });
   const told = await hapax(["restore", "--in-place", copy]);
-  expect(told).toMatchObject({ code: 0, stdout: expect.stringMatching(/as incarnation 2-[\da-f]{8};/) });
+  expect(told).toMatchObject({
+    code: 0,
+    stdout: expect.stringMatching(/as incarnation 2-[\da-f]{8};/),
+  });
   const twice = await hapax(["restore", "--in-place", copy, "--json"]);
   expect(JSON.parse(twice.stdout)).toEqual({ incarnation: expect.stringMatching(/^3-/) });
   server = await serve(copy);

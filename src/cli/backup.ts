@@ -47,7 +47,9 @@ async function runBackup(invocation: Invocation, context: Context): Promise<numb
     await bar.finish();
     if (!ended.signal.aborted) throw asBackupFailure(error);
     const code = ended.signal.reason === "SIGTERM" ? 143 : 130;
-    throw new CommandFailure(code, "interrupted", ["earlier backups are as they were; run it again"]);
+    throw new CommandFailure(code, "interrupted", [
+      "earlier backups are as they were; run it again",
+    ]);
   } finally {
     forget();
   }
@@ -68,7 +70,11 @@ function ratesOf(invocation: Invocation) {
   const rate = { min: 0, max: 1e12, fallback: RATE_DEFAULT };
   return {
     retrySeconds: parseCountOption("retry-seconds", invocation.value("retry-seconds"), seconds),
-    bytesPerSecond: parseCountOption("bytes-per-second", invocation.value("bytes-per-second"), rate),
+    bytesPerSecond: parseCountOption(
+      "bytes-per-second",
+      invocation.value("bytes-per-second"),
+      rate,
+    ),
   };
 }
 
@@ -200,7 +206,10 @@ export const backupCommand: Command = {
   ],
   examples: [
     ["every hour, for a week", "hapax backup /backups/hapax --keep 168"],
-    ["encrypted, and off this machine", "hapax backup - | age -r age1… | ssh vault 'cat > hapax.tar.age'"],
+    [
+      "encrypted, and off this machine",
+      "hapax backup - | age -r age1… | ssh vault 'cat > hapax.tar.age'",
+    ],
     ["put it back", "hapax restore /backups/hapax ./hapax-data"],
   ],
   run: runBackup,

@@ -17,7 +17,8 @@ import { createBar, formatBytes, PROGRESS_OPTION, withDirectory } from "./direct
 import { EXIT, systemCode, usageFailure } from "./failure.ts";
 import { countOf, createPaint, formatTable, printable } from "./terminal.ts";
 
-const ACCEPT = "clients that know more than the backup get server_restored: docs/guides/backup-and-restore.md";
+const ACCEPT =
+  "clients that know more than the backup get server_restored: docs/guides/backup-and-restore.md";
 
 async function runRestore(invocation: Invocation, context: Context): Promise<number> {
   const ways = ["list", "check", "in-place"].filter((name) => invocation.has(name));
@@ -45,9 +46,11 @@ async function openBackup(
   const named = invocation.value("backup");
   if (from !== "-" && (await isFolder(from))) {
     const { disk, kept } = await readFolder(from, context);
-    const found = named === undefined ? kept[0] : kept.find(({ name }) => nameOf(name) === nameOf(named));
+    const found =
+      named === undefined ? kept[0] : kept.find(({ name }) => nameOf(name) === nameOf(named));
     if (found === undefined) {
-      const words = named === undefined ? "there is no backup in" : `no backup ${quote(named)} is in`;
+      const words =
+        named === undefined ? "there is no backup in" : `no backup ${quote(named)} is in`;
       throw usageFailure(`${words} ${quote(from)}`, ["see: hapax restore --list <directory>"]);
     }
     return folderReader(disk, found.document);
@@ -102,7 +105,9 @@ async function runCheck(from: string, invocation: Invocation, context: Context):
   const { checkBackup } = await import("../streams/stores/backup/restoring.ts");
   const reader = await openBackup(from, invocation, context);
   const bar = createBar(invocation, context, "checking");
-  const document = await checkBackup(reader, (bytes) => bar.show(bytes, bytes + 1)).finally(bar.finish);
+  const document = await checkBackup(reader, (bytes) => bar.show(bytes, bytes + 1)).finally(
+    bar.finish,
+  );
   const { takenAt, lsn } = document;
   const bytes = bytesOf(document);
   const line = invocation.has("json")
@@ -200,7 +205,9 @@ async function beginInDatabase(
     try {
       const commit = store.commit.bind(store);
       const { random } = context;
-      return formatIncarnation(await beginIncarnation({ world: store.world, commit }, { clock, random }));
+      return formatIncarnation(
+        await beginIncarnation({ world: store.world, commit }, { clock, random }),
+      );
     } finally {
       await store.close();
     }
@@ -234,7 +241,11 @@ export const restoreCommand: Command = {
       name: "in-place",
       help: "the data was put back in another way: only let clients notice that it went back in time",
     },
-    { name: "store", value: "url", help: "--in-place: streams in this PostgreSQL, while no server runs" },
+    {
+      name: "store",
+      value: "url",
+      help: "--in-place: streams in this PostgreSQL, while no server runs",
+    },
     SCHEMA_OPTION,
     PROGRESS_OPTION,
   ],

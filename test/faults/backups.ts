@@ -58,7 +58,8 @@ export const backupFaults: readonly Fault[] = [
     guarantee: "G142",
     file: FOLDER,
     find: "if (known?.bytes !== bytes || !(await this.#disk.list()).includes(name)) return undefined;",
-    replace: "if (known === undefined || !(await this.#disk.list()).includes(name)) return undefined;",
+    replace:
+      "if (known === undefined || !(await this.#disk.list()).includes(name)) return undefined;",
     caughtBy: {
       file: UNIT,
       test: "G142 the next backup fetches what is new, and older ones stay",

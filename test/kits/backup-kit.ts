@@ -72,7 +72,9 @@ export async function restoreTo(disk: Disk, folder: Disk, name?: string): Promis
   });
   const found = name === undefined ? kept[0] : kept.find((one) => one.name === name);
   if (found === undefined) throw new Error("there is no such backup");
-  return restoreBackup(folderReader(folder, found.document), disk, undefined, { onProgress: nothing });
+  return restoreBackup(folderReader(folder, found.document), disk, undefined, {
+    onProgress: nothing,
+  });
 }
 
 /** All that a store has, but its incarnation. */
@@ -83,7 +85,8 @@ export async function contentOf(store: Store): Promise<string> {
     const pieces: Uint8Array[] = [];
     for (let at: number = fork?.at ?? 0; at < tail;) {
       const page = await store.read(id, at as Offset, tail, 1 << 20);
-      if (page.start !== at || page.appends.length === 0) throw new Error(`a hole at ${at} of ${id}`);
+      if (page.start !== at || page.appends.length === 0)
+        throw new Error(`a hole at ${at} of ${id}`);
       pieces.push(...page.appends.map((append) => Uint8Array.from(append)));
       for (const append of page.appends) at += append.length;
       page.release?.();

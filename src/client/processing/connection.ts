@@ -1,6 +1,10 @@
 /** The handle of one server, for operations on more than one of its streams. `connectServer` creates it. */
 
-import { STREAM_EARLIEST_OFFSET, STREAM_INCARNATION, STREAM_RETENTION } from "../../protocol/header-names.ts";
+import {
+  STREAM_EARLIEST_OFFSET,
+  STREAM_INCARNATION,
+  STREAM_RETENTION,
+} from "../../protocol/header-names.ts";
 import { type Call, Caller, withQuery } from "../attempt.ts";
 import { type ClientOptions, resolveClientOptions } from "../options.ts";
 import { Stream } from "../stream.ts";

@@ -249,11 +249,7 @@ function waitForTail(
   });
 }
 
-function pageHeaders(
-  life: string,
-  state: StreamState,
-  page: ReadPage,
-): Record<string, string> {
+function pageHeaders(life: string, state: StreamState, page: ReadPage): Record<string, string> {
   const headers: Record<string, string> = {
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(page.next),

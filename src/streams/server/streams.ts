@@ -283,7 +283,11 @@ async function headStream({ exchange, parts, access }: RouteCall): Promise<Serve
   const look = await parts.engine.look(name);
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
-  const headers = { ...describe(look, lifeOf(look.state, parts.engine.world)), ...describeProducer(producer), ...codingsOf(parts) };
+  const headers = {
+    ...describe(look, lifeOf(look.state, parts.engine.world)),
+    ...describeProducer(producer),
+    ...codingsOf(parts),
+  };
   return { status: 200, headers };
 }
 

@@ -8,7 +8,14 @@ import {
   sourceOf,
 } from "../../../../test/kits/backup-kit.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
-import { appended, created, ended, forked, pattern, write } from "../../../testing/store-case-kit.ts";
+import {
+  appended,
+  created,
+  ended,
+  forked,
+  pattern,
+  write,
+} from "../../../testing/store-case-kit.ts";
 import { formatIncarnation } from "../../../base/incarnation.ts";
 import { createSeededRandom } from "../../../testing/seeded-random.ts";
 import type { Disk } from "../file/disk.ts";
@@ -96,7 +103,9 @@ test("G142 what a backup holds is neither retired nor removed, and comes back wh
   const { store, disk } = await begun(5, 60);
   await store.maintain();
   const source = await sourceOf(store);
-  const held = source.plan.segments.map(({ number }) => `journal-${String(number).padStart(12, "0")}.seg`);
+  const held = source.plan.segments.map(
+    ({ number }) => `journal-${String(number).padStart(12, "0")}.seg`,
+  );
   await write(store, ended("removed", 1, 9), ended("removed", 2, 9), created(7));
   for (let turn = 0; turn < 4; turn += 1) {
     await write(store, appended(7, pattern(500, turn)));
@@ -333,7 +342,9 @@ test("G143 a backup with any byte changed, cut or missing is refused, and no ser
       if (!(error instanceof Error)) throw error;
       const isEmpty = (await target.list()).length === 0;
       const opened = isEmpty ? "nothing" : await contentOfDisk(target).catch(codeOf);
-      return ["nothing", "directory_unusable"].includes(opened) ? "refused" : "open after a refusal";
+      return ["nothing", "directory_unusable"].includes(opened)
+        ? "refused"
+        : "open after a refusal";
     }
   }
 });

@@ -27,7 +27,8 @@ class Pieces {
   /** All of them as one. Called only when there is enough, so that a long frame is joined once. */
   whole(): Buffer {
     const [first] = this.#pieces;
-    const whole = this.#pieces.length === 1 && first !== undefined ? first : Buffer.concat(this.#pieces);
+    const whole =
+      this.#pieces.length === 1 && first !== undefined ? first : Buffer.concat(this.#pieces);
     this.#pieces = [whole];
     return whole;
   }

@@ -28,7 +28,13 @@ import {
   segmentFile,
   snapshotFile,
 } from "./document.ts";
-import { type BackupSource, type BackupTarget, headerOf, requireEnd, requirePiece } from "./making.ts";
+import {
+  type BackupSource,
+  type BackupTarget,
+  headerOf,
+  requireEnd,
+  requirePiece,
+} from "./making.ts";
 
 /** Says what the directory is, and of which store. */
 const MARKER = "BACKUPS";

@@ -47,7 +47,11 @@ export interface BackupReader {
 }
 
 export interface RestoreEvents {
-  readonly onProgress: (step: "restoring" | "verifying", bytes: number, total: number) => Promise<void>;
+  readonly onProgress: (
+    step: "restoring" | "verifying",
+    bytes: number,
+    total: number,
+  ) => Promise<void>;
 }
 
 /** What a restore has made. */
@@ -218,7 +222,10 @@ async function verifyRestored(disk: Disk, mark: StoreMark, { onProgress }: Resto
     },
   });
   if (result.problems > 0 || result.torn !== undefined) {
-    throw new HapaxError("data_damaged", `the backup is not sound: ${first ?? "it ends within a frame"}`);
+    throw new HapaxError(
+      "data_damaged",
+      `the backup is not sound: ${first ?? "it ends within a frame"}`,
+    );
   }
   return result;
 }

@@ -14,7 +14,13 @@ import {
   segmentFile,
   snapshotFile,
 } from "./document.ts";
-import { type BackupSource, type BackupTarget, headerOf, requireEnd, requirePiece } from "./making.ts";
+import {
+  type BackupSource,
+  type BackupTarget,
+  headerOf,
+  requireEnd,
+  requirePiece,
+} from "./making.ts";
 import { TAR_END, tarHeader, tarPadding } from "./tar.ts";
 
 export class TarTarget implements BackupTarget {
@@ -58,7 +64,11 @@ export class TarTarget implements BackupTarget {
     const hash = createHash("sha256");
     let file = "";
     for (let at = 0; at < bytes;) {
-      const piece = requirePiece(await source.readSnapshot(snapshot, at), bytes - at, `snapshot ${lsn}`);
+      const piece = requirePiece(
+        await source.readSnapshot(snapshot, at),
+        bytes - at,
+        `snapshot ${lsn}`,
+      );
       if (at === 0) {
         file = snapshotFile(lsn, piece);
         await this.#write(tarHeader(file, bytes, Date.parse(source.plan.takenAt)));

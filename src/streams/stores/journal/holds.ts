@@ -160,7 +160,10 @@ class Held {
 }
 
 function over(): HapaxError {
-  return new HapaxError("backup_over", "the disk of the server is full: room for writes comes first");
+  return new HapaxError(
+    "backup_over",
+    "the disk of the server is full: room for writes comes first",
+  );
 }
 
 function unsupported(): HapaxError {

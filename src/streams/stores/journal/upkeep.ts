@@ -58,12 +58,7 @@ function hasDeadSegment({ log, index, isHeld }: UpkeepParts): boolean {
 }
 
 /** Frees only segments that neither the older of the two snapshots nor a backup needs. */
-async function retireSegments({
-  log,
-  index,
-  olderSnapshot,
-  isHeld,
-}: UpkeepParts): Promise<number> {
+async function retireSegments({ log, index, olderSnapshot, isHeld }: UpkeepParts): Promise<number> {
   const older = olderSnapshot();
   let retired = 0;
   if (older === undefined) return retired;
