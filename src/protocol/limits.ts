@@ -166,7 +166,9 @@ export const LIMITS = {
   /** Streams listed in one answer. */
   listMax: 1000,
   /** Backups at once: each keeps room from being given back. */
-  backupsMax: 2,
+  backupsMax: 4,
+  /** A backup that was silent for so long gives its place to a new one. A client that waits between two parts waits less. */
+  backupSilentMs: 15_000,
   /** Without a request for so long a backup has ended. */
   backupLeaseMs: 60_000,
   /** Bytes of one answer of a backup: small beside the room for answers, and large beside what a request costs. */

@@ -16,6 +16,12 @@ export interface OpenBackup {
   readonly store: StoreBackup;
 }
 
+interface Kept {
+  readonly backup: OpenBackup;
+  heardAtMs: number;
+  cancel: () => void;
+}
+
 /** The last backup that a client has finished. */
 export interface LastBackup {
   readonly takenAtMs: number;
@@ -25,7 +31,7 @@ export interface LastBackup {
 
 export class BackupBook {
   readonly #clock: Clock;
-  readonly #open = new Map<string, { readonly backup: OpenBackup; cancel: () => void }>();
+  readonly #open = new Map<string, Kept>();
   #beginning = 0;
   /** Since the server was started. */
   last: LastBackup | undefined;
@@ -39,6 +45,7 @@ export class BackupBook {
   }
 
   async begin(id: string, take: () => Promise<StoreBackup>): Promise<OpenBackup> {
+    if (this.running >= LIMITS.backupsMax) this.#endSilent();
     if (this.running >= LIMITS.backupsMax) {
       throw new HapaxError("too_many", `${LIMITS.backupsMax} backups are running`);
     }
@@ -46,7 +53,8 @@ export class BackupBook {
     try {
       const store = await take();
       const backup = { id, takenAtMs: this.#clock.nowMs(), store };
-      this.#open.set(id, { backup, cancel: this.#endLater(id) });
+      const heardAtMs = this.#clock.steadyMs();
+      this.#open.set(id, { backup, heardAtMs, cancel: this.#endLater(id) });
       return backup;
     } finally {
       this.#beginning -= 1;
@@ -59,6 +67,7 @@ export class BackupBook {
     if (found === undefined) throw new HapaxError("backup_over", "no such backup is running");
     found.cancel();
     found.cancel = this.#endLater(id);
+    found.heardAtMs = this.#clock.steadyMs();
     return found.backup;
   }
 
@@ -75,6 +84,14 @@ export class BackupBook {
       this.last = { takenAtMs, lsn: store.lsn, bytes: bytesOf(store) };
     }
     return backup;
+  }
+
+  /** Clients that were killed must not keep others out for as long as their backups are held. */
+  #endSilent(): void {
+    const nowMs = this.#clock.steadyMs();
+    for (const [id, { heardAtMs }] of this.#open) {
+      if (nowMs - heardAtMs >= LIMITS.backupSilentMs) this.end(id, false);
+    }
   }
 
   #endLater(id: string): () => void {

@@ -153,7 +153,7 @@ test("G142 the next backup fetches what is new, and older ones stay", async () =
   const segments = next.reads.filter((read) => read.startsWith("segment"));
   expect(first.reads.length).toBeGreaterThan(15);
   // The end of the segment that is written.
-  expect(segments.length).toBeLessThanOrEqual(2);
+  expect(segments.length).toBeLessThanOrEqual(3);
   const again = await backUp(store, folder);
   expect(again.reads.filter((read) => read.startsWith("segment"))).toEqual([]);
   const kept = await listBackups(folder, () => undefined);
@@ -169,10 +169,10 @@ test("G142 the next backup fetches what is new, and older ones stay", async () =
 });
 
 test("G142 a server that went back without a restore is not mixed with the backups of before", async () => {
-  const { store, disk } = await begun(11, 10);
+  const { store, disk } = await begun(11, 2);
   const image = new Map<string, Buffer>();
   for (const name of await disk.list()) image.set(name, await bytesOf(disk, name));
-  await grow(store, 2);
+  await grow(store);
   const folder = createSimulatedDisk(12);
   await backUp(store, folder);
   await store.close();
@@ -182,13 +182,16 @@ test("G142 a server that went back without a restore is not mixed with the backu
     await file.write([bytes], 0);
     await file.close();
   }
+  // Frames of the same sizes at the same places: as many as the backup has, and one more.
   const rolledBack = await openStore(old);
-  count += 1000;
-  await grow(rolledBack, 3);
-  await expect(backUp(rolledBack, folder)).rejects.toMatchObject({
-    code: "directory_unusable",
-    message: expect.stringContaining("--in-place"),
-  });
+  for (const _ of [1, 2]) {
+    count += 100;
+    await grow(rolledBack);
+    await expect(backUp(rolledBack, folder)).rejects.toMatchObject({
+      code: "directory_unusable",
+      message: expect.stringContaining("--in-place"),
+    });
+  }
   await rolledBack.close();
 });
 

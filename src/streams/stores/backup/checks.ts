@@ -47,8 +47,9 @@ export class FrameCheck {
   readonly #pieces = new Pieces();
   #wanted = FRAME_HEADER_BYTES;
   #nextLsn: number;
-  /** Behind the last whole frame. */
+  /** Behind the last whole frame, and where that begins. */
   end = SEGMENT_HEADER_BYTES;
+  last = SEGMENT_HEADER_BYTES;
   /** Of the last whole frame, or of the frame before the first one. */
   crc: number;
 
@@ -89,6 +90,7 @@ export class FrameCheck {
       this.#wanted = FRAME_HEADER_BYTES;
       this.#nextLsn += 1;
       this.crc = header.crc;
+      this.last = this.end;
       this.end += size;
     }
     return undefined;

@@ -10,7 +10,7 @@ import { createHash } from "node:crypto";
 import { HapaxError } from "../../../base/errors.ts";
 import type { Disk, DiskFile } from "../file/disk.ts";
 import { isOfLock } from "../file/lock.ts";
-import { SEGMENT_HEADER_BYTES } from "../journal/format.ts";
+import { FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES } from "../journal/format.ts";
 import { BlockCheck, FrameCheck } from "./checks.ts";
 import {
   type BackupDocument,
@@ -142,17 +142,21 @@ export class BackupFolder implements BackupTarget {
       at += piece.length;
     }
     check.rewind();
-    const hadFrames = check.end > SEGMENT_HEADER_BYTES;
+    if (check.end > SEGMENT_HEADER_BYTES) {
+      // Frames do not name the one before. The head of the last one has its time and the checksum of all of it.
+      const head = await file.read(check.last, FRAME_HEADER_BYTES);
+      const there = await source.readSegment(segment, check.last);
+      if (!head.equals(there.subarray(0, head.length))) throw otherHistory(name);
+    }
     await file.write([headerOf(source.plan.storeId, segment)], 0);
     for (let at = check.end; at < bytes;) {
       const piece = requirePiece(await source.readSegment(segment, at), bytes - at, name);
       const fault = check.push(piece);
-      if (fault !== undefined) throw hadFrames ? otherHistory(name) : damaged(name, fault);
+      if (fault !== undefined) throw damaged(name, fault);
       await file.write([piece], at);
       at += piece.length;
       this.fetched += piece.length;
     }
-    if (hadFrames && lastCrc !== undefined && check.crc !== lastCrc) throw otherHistory(name);
     requireEnd(check, name, segment, lastCrc);
     return check;
   }
