@@ -93,6 +93,24 @@ export const FLOOR_PLAN = [
     ],
   },
   {
+    at: "src/streams/stores/incarnations.ts",
+    is: "begins the next incarnation of any store",
+    may: ["src/base", "src/streams/core", "src/streams/store.ts"],
+  },
+  {
+    at: "src/streams/stores/backup",
+    is: "the form of backups, and how they are made and restored",
+    may: [
+      "src/base",
+      "src/protocol/values.ts",
+      JOURNAL,
+      "src/streams/stores/file",
+      "src/streams/stores/incarnations.ts",
+      "node:crypto",
+      "node:zlib",
+    ],
+  },
+  {
     at: "src/streams/stores/durable-object",
     is: "the rooms of the store in an object",
     may: ["src/base", "src/streams/core", "src/streams/store.ts", JOURNAL, "node:zlib"],

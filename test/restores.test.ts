@@ -278,7 +278,8 @@ test("G144 a member whose leases a restored server has forgotten ends before it 
     retry: { totalMs: 20_000, pauseMs: 20 },
     // Reads do not get through: only its claims can tell the member.
     fetch: (input, init) => {
-      const isRead = String(input).includes("/v1/stream/") && init?.method === "GET";
+      const url = input instanceof Request ? input.url : input.toString();
+      const isRead = url.includes("/v1/stream/") && init?.method === "GET";
       return isBlind && isRead ? Promise.reject(new TypeError("cut")) : fetch(input, init);
     },
   });
@@ -410,7 +411,7 @@ test("G144 a copy of streams is not mixed with what it had of the server before"
   await target.stop();
 });
 
-test("G144 data that was put back in another way is told to clients by --in-place", async () => {
+test("G144 data that was put back in another way is made known to clients by --in-place", async () => {
   const stream = streamAt<number>("orders");
   await stream.create();
   await stream.append(1);

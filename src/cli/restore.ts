@@ -6,7 +6,7 @@ import { resolve } from "node:path";
 import { HapaxError } from "../base/errors.ts";
 import { formatIncarnation } from "../base/incarnation.ts";
 import type { KeptDocument } from "../streams/stores/backup/folder.ts";
-import { bytesOf } from "../streams/stores/backup/document.ts";
+import { type BackupDocument, bytesOf } from "../streams/stores/backup/document.ts";
 import type { BackupReader, RestoreReport } from "../streams/stores/backup/restoring.ts";
 import { quote } from "./arguments.ts";
 import { asBackupFailure } from "./backup.ts";
@@ -105,9 +105,12 @@ async function runCheck(from: string, invocation: Invocation, context: Context):
   const { checkBackup } = await import("../streams/stores/backup/restoring.ts");
   const reader = await openBackup(from, invocation, context);
   const bar = createBar(invocation, context, "checking");
-  const document = await checkBackup(reader, (bytes) => bar.show(bytes, bytes + 1)).finally(
-    bar.finish,
-  );
+  let document: BackupDocument;
+  try {
+    document = await checkBackup(reader, (bytes) => bar.show(bytes, bytes + 1));
+  } finally {
+    await bar.finish();
+  }
   const { takenAt, lsn } = document;
   const bytes = bytesOf(document);
   const line = invocation.has("json")

@@ -39,7 +39,7 @@ export const backupFaults: readonly Fault[] = [
     replace: "return segments.filter((_, at) => at >= first);",
     caughtBy: {
       file: UNIT,
-      test: "G142 a backup is the store at its instant, whatever is written, freed and compacted meanwhile",
+      test: "G142 a backup is the store at its instant, also if much is written, freed and compacted meanwhile",
     },
   },
   {

@@ -22,7 +22,7 @@ export async function sourceOf(
 ): Promise<BackupSource & { readonly release: () => void; readonly reads: string[] }> {
   const backup = await store.backup?.();
   if (backup === undefined) throw new Error("the store has no backups");
-  const { storeId, lsn, crc, changes, segments, images, release } = backup;
+  const { storeId, lsn, crc, changes, segments, images } = backup;
   const reads: string[] = [];
   return {
     plan: {
@@ -36,7 +36,9 @@ export async function sourceOf(
       snapshots: images,
     },
     reads,
-    release,
+    release: () => {
+      backup.release();
+    },
     async readSegment({ number, bytes }, from) {
       reads.push(`segment ${number} ${from}`);
       const part = await backup.readSegment(number, from, Math.min(partBytes, bytes - from));

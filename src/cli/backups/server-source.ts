@@ -98,7 +98,7 @@ function parsePlan(body: Uint8Array): Begun {
   const facts = members(found);
   return {
     backup: text(facts, "backup", /^[\w-]{1,64}$/),
-    takenAt: text(facts, "takenAt", /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/),
+    takenAt: text(facts, "takenAt", /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
     storeId: text(facts, "storeId", /^[\da-f]{32}$/),
     incarnation: text(facts, "incarnation", /^(1|[1-9]\d*-[\da-f]{8})$/),
     lsn: count(facts, "lsn"),

@@ -61,7 +61,7 @@ const bytesOf = async (disk: Disk, name: string): Promise<Buffer> => {
   }
 };
 
-test("G142 a backup is the store at its instant, whatever is written, freed and compacted meanwhile", async () => {
+test("G142 a backup is the store at its instant, also if much is written, freed and compacted meanwhile", async () => {
   const { store } = await begun();
   await store.maintain();
   const folder = createSimulatedDisk(2);

@@ -14,7 +14,7 @@ const VERSION = 1;
 
 /** What an instant of a store consists of, as the server answers it. */
 export interface BackupPlan {
-  /** RFC 3339, by the clock of the server. */
+  /** By the clock of the server: RFC 3339 in UTC, with milliseconds. */
   readonly takenAt: string;
   readonly storeId: string;
   /** As `Stream-Incarnation` names it. */
@@ -92,7 +92,7 @@ const DOCUMENT_NAME = /^backup-[\d-]{10}T[\d-]{8}\.\d{3}Z-\d+\.json$/;
 
 /** Sorted by name, backups of one store are sorted by time. */
 export function documentFile({ takenAt, lsn }: Pick<BackupPlan, "takenAt" | "lsn">): string {
-  const time = new Date(takenAt).toISOString().replaceAll(":", "-");
+  const time = takenAt.replaceAll(":", "-");
   return `backup-${time}-${lsn}.json`;
 }
 

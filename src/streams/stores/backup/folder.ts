@@ -52,6 +52,7 @@ export async function listBackups(
   disk: Disk,
   onDamage: (error: HapaxError) => void,
 ): Promise<readonly KeptDocument[]> {
+  // Their names begin with their times.
   const names = (await disk.list()).filter(isDocumentFile).toSorted().toReversed();
   const kept: KeptDocument[] = [];
   for (const name of names) {
@@ -62,9 +63,7 @@ export async function listBackups(
       onDamage(error);
     }
   }
-  return kept.toSorted((one, other) => {
-    return Date.parse(other.document.takenAt) - Date.parse(one.document.takenAt);
-  });
+  return kept;
 }
 
 /** A directory that takes the next backup of a store. The caller has locked it. */

@@ -1,6 +1,7 @@
 /** A backup as one stream. What is written before an error, or a kill, has no document: it is no backup. */
 
 import { createHash } from "node:crypto";
+import { parseRfc3339 } from "../../../protocol/values.ts";
 import { SEGMENT_HEADER_BYTES } from "../journal/format.ts";
 import { BlockCheck, FrameCheck } from "./checks.ts";
 import {
@@ -44,7 +45,7 @@ export class TarTarget implements BackupTarget {
       hash.update(piece);
       return this.#write(piece);
     };
-    await this.#write(tarHeader(file, bytes, Date.parse(takenAt)));
+    await this.#write(tarHeader(file, bytes, timeOf(takenAt)));
     await put(headerOf(storeId, segment));
     for (let at = SEGMENT_HEADER_BYTES; at < bytes;) {
       const piece = requirePiece(await source.readSegment(segment, at), bytes - at, file);
@@ -71,7 +72,7 @@ export class TarTarget implements BackupTarget {
       );
       if (at === 0) {
         file = snapshotFile(lsn, piece);
-        await this.#write(tarHeader(file, bytes, Date.parse(source.plan.takenAt)));
+        await this.#write(tarHeader(file, bytes, timeOf(source.plan.takenAt)));
       }
       const fault = check.push(piece);
       if (fault !== undefined) throw damaged(file, fault);
@@ -88,9 +89,11 @@ export class TarTarget implements BackupTarget {
   async finish(document: BackupDocument): Promise<void> {
     const bytes = encodeDocument(document);
     const name = documentFile(document);
-    await this.#write(tarHeader(name, bytes.length, Date.parse(document.takenAt)));
+    await this.#write(tarHeader(name, bytes.length, timeOf(document.takenAt)));
     await this.#write(bytes);
     await this.#write(tarPadding(bytes.length));
     await this.#write(TAR_END);
   }
 }
+
+const timeOf = (takenAt: string): number => parseRfc3339(takenAt) ?? 0;
