@@ -304,6 +304,30 @@ test("G144 a member whose leases a restored server has forgotten ends before it 
   await consumer.close().catch(() => undefined);
 });
 
+test("G144 a worker of jobs that meets a restored server ends, and does no job again in silence", async () => {
+  const hapaxServer = connectServer(server.url, { retry: { totalMs: 5000, pauseMs: 20 } });
+  const orders = hapaxServer.stream<number>("/v1/stream/orders");
+  await orders.create();
+  await run(["backup", backups()]);
+  const seen: number[] = [];
+  const worker = hapaxServer.jobs<number>({
+    from: { streams: [orders] },
+    group: "mails",
+    each: (order) => void seen.push(order),
+  });
+  await orders.append(1);
+  const ended = worker.run().catch(codeOf);
+  await expect.poll(() => seen).toEqual([1]);
+  await goBack();
+  await hapaxServer
+    .group("mails")
+    .create({ streams: [orders], jobs: true })
+    .catch(codeOf);
+  await streamAt("orders").append(2);
+  expect(await ended).toBe("server_restored");
+  expect(seen).toEqual([1]);
+});
+
 test("G144 a pipeline with its positions in a database stops at a restored server, until that is accepted", async () => {
   const hapaxServer = connectServer(server.url, { retry: { totalMs: 5000, pauseMs: 20 } });
   const orders = hapaxServer.stream<number>("/v1/stream/orders");

@@ -13,6 +13,7 @@ import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
 import { countOf, printable } from "./terminal.ts";
 
 const RATE_DEFAULT = 50_000_000;
+const RATE_MIN = 200_000;
 
 interface Made {
   readonly document: BackupDocument;
@@ -68,13 +69,19 @@ function keepOf(invocation: Invocation, to: string): number | undefined {
 function ratesOf(invocation: Invocation) {
   const seconds = { min: 0, max: 86_400, fallback: 60 };
   const rate = { min: 0, max: 1e12, fallback: RATE_DEFAULT };
+  const bytesPerSecond = parseCountOption(
+    "bytes-per-second",
+    invocation.value("bytes-per-second"),
+    rate,
+  );
+  if (bytesPerSecond > 0 && bytesPerSecond < RATE_MIN) {
+    throw usageFailure(`--bytes-per-second is 0, or at least ${RATE_MIN}`, [
+      "a backup without a request for a minute has ended, and a request takes up to a MiB",
+    ]);
+  }
   return {
     retrySeconds: parseCountOption("retry-seconds", invocation.value("retry-seconds"), seconds),
-    bytesPerSecond: parseCountOption(
-      "bytes-per-second",
-      invocation.value("bytes-per-second"),
-      rate,
-    ),
+    bytesPerSecond,
   };
 }
 

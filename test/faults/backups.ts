@@ -134,9 +134,9 @@ export const backupFaults: readonly Fault[] = [
   {
     name: "a member goes on at an older offset of a restored server",
     guarantee: "G144",
-    file: "src/client/processing/membership.ts",
-    find: "if (wentBack(known, life)) {",
-    replace: "if (wentBack(known, known)) {",
+    file: "src/client/processing/restored.ts",
+    find: "if (wentBack(known, life)) throw",
+    replace: "if (wentBack(known, known)) throw",
     caughtBy: {
       file: WHOLE,
       test: "G144 a member whose leases a restored server has forgotten ends before it reads on",

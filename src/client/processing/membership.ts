@@ -14,11 +14,10 @@
 
 import { assert } from "../../base/assert.ts";
 import { type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
-import { wentBack } from "../../base/incarnation.ts";
 import type { Caller } from "../attempt.ts";
 import { callJson, withRetry } from "./calls.ts";
 import { type ClaimedStream, claimOf, numberIn } from "./claim.ts";
-import { serverRestored } from "./restored.ts";
+import { KnownLives } from "./restored.ts";
 import { Committer } from "./committer.ts";
 import type { ConsumerEvent } from "./events.ts";
 import { ConsumerLease } from "./held.ts";
@@ -68,8 +67,7 @@ export interface MembershipParts<T> {
 export class Membership<T> {
   readonly #parts: MembershipParts<T>;
   readonly #committer: Committer;
-  /** Of the streams that it has had, so that it notices a server that went back in time. */
-  readonly #lives = new Map<string, string>();
+  readonly #lives = new KnownLives();
   readonly #held = new Map<number, ConsumerLease<T>>();
   /** Tokens that were given back, until no answer can have them any more. */
   readonly #returned = new Set<number>();
@@ -207,12 +205,12 @@ export class Membership<T> {
   #adopt({ stream, life, offset }: ClaimedStream, token: number, member: string): void {
     const { group } = this.#parts.options;
     assert(!this.#held.has(token), "a lease is held twice");
-    const known = this.#lives.get(stream) ?? life;
-    if (wentBack(known, life)) {
-      this.#parts.failed(serverRestored(stream, known, life));
+    try {
+      this.#lives.meet(stream, life);
+    } catch (error) {
+      this.#parts.failed(error);
       return;
     }
-    this.#lives.set(stream, life);
     const lease = { group, member, stream, token };
     const held: ConsumerLease<T> = new ConsumerLease<T>(lease, life, offset, {
       ready: this.#parts.ready,
