@@ -93,11 +93,6 @@ export const FLOOR_PLAN = [
     ],
   },
   {
-    at: "src/streams/stores/incarnations.ts",
-    is: "begins the next incarnation of any store",
-    may: ["src/base", "src/streams/core", "src/streams/store.ts"],
-  },
-  {
     at: "src/streams/stores/backup",
     is: "the form of backups, and how they are made and restored",
     may: [
@@ -105,7 +100,8 @@ export const FLOOR_PLAN = [
       "src/protocol/values.ts",
       JOURNAL,
       "src/streams/stores/file",
-      "src/streams/stores/incarnations.ts",
+      "src/streams/core",
+      "src/streams/store.ts",
       "node:crypto",
       "node:zlib",
     ],

@@ -41,6 +41,6 @@ export function splitLife(life: string): readonly [life: string, incarnation: st
 }
 
 /** Whether two lives are of one stream, in two incarnations of its store: its data went back in between. */
-export function wentBack(one: string, other: string): boolean {
+export function isOtherIncarnation(one: string, other: string): boolean {
   return one !== other && splitLife(one)[0] === splitLife(other)[0];
 }

@@ -3,7 +3,7 @@
 import { mkdir, open, rename } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { isHapaxError } from "../base/errors.ts";
-import { type BackupDocument, bytesOf } from "../streams/stores/backup/document.ts";
+import { type BackupDocument, backupBytes } from "../streams/stores/backup/document.ts";
 import { parseCountOption } from "./arguments.ts";
 import { ServerSource } from "./backups/server-source.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
@@ -156,7 +156,7 @@ async function syncFolder(path: string): Promise<void> {
 function reportText(to: string, made: Made, fetched: number, isJson: boolean): string {
   const { document, removed } = made;
   const { takenAt, lsn, incarnation, storeId, segments, snapshots } = document;
-  const bytes = bytesOf(document);
+  const bytes = backupBytes(document);
   if (isJson) {
     const counts = { segments: segments.length, snapshots: snapshots.length };
     const facts = { takenAt, lsn, storeId, incarnation, ...counts, bytes, fetched, removed };

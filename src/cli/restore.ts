@@ -6,7 +6,7 @@ import { resolve } from "node:path";
 import { HapaxError } from "../base/errors.ts";
 import { formatIncarnation } from "../base/incarnation.ts";
 import type { KeptDocument } from "../streams/stores/backup/folder.ts";
-import { type BackupDocument, bytesOf } from "../streams/stores/backup/document.ts";
+import { type BackupDocument, backupBytes } from "../streams/stores/backup/document.ts";
 import type { BackupReader, RestoreReport } from "../streams/stores/backup/restoring.ts";
 import { quote } from "./arguments.ts";
 import { asBackupFailure } from "./backup.ts";
@@ -98,7 +98,7 @@ async function runList(from: string, invocation: Invocation, context: Context): 
 
 function factsOf({ name, document }: KeptDocument) {
   const { takenAt, lsn, incarnation, storeId } = document;
-  return { backup: nameOf(name), takenAt, lsn, incarnation, storeId, bytes: bytesOf(document) };
+  return { backup: nameOf(name), takenAt, lsn, incarnation, storeId, bytes: backupBytes(document) };
 }
 
 async function runCheck(from: string, invocation: Invocation, context: Context): Promise<number> {
@@ -112,7 +112,7 @@ async function runCheck(from: string, invocation: Invocation, context: Context):
     await bar.finish();
   }
   const { takenAt, lsn } = document;
-  const bytes = bytesOf(document);
+  const bytes = backupBytes(document);
   const line = invocation.has("json")
     ? JSON.stringify({ isSound: true, takenAt, lsn, bytes })
     : `${formatBytes(bytes)} of ${takenAt}, LSN ${lsn}: every byte is what was backed up`;
@@ -196,7 +196,7 @@ async function beginInDatabase(
   context: Context,
 ): Promise<string> {
   const { openPostgresStore } = await import("../streams/stores/postgres.ts");
-  const { beginIncarnation } = await import("../streams/stores/incarnations.ts");
+  const { beginIncarnation } = await import("../streams/stores/backup/incarnations.ts");
   const { systemClock: clock } = await import("../base/clock.ts");
   try {
     // The database decides what a commit promises: this is one commit of an operator.

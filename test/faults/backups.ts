@@ -112,7 +112,7 @@ export const backupFaults: readonly Fault[] = [
   {
     name: "a restored server is the same incarnation",
     guarantee: "G144",
-    file: "src/streams/stores/incarnations.ts",
+    file: "src/streams/stores/backup/incarnations.ts",
     find: "const number = world.incarnation.number + 1;",
     replace: "const { number } = world.incarnation;",
     caughtBy: {
@@ -135,8 +135,8 @@ export const backupFaults: readonly Fault[] = [
     name: "a member goes on at an older offset of a restored server",
     guarantee: "G144",
     file: "src/client/processing/restored.ts",
-    find: "if (wentBack(known, life)) throw",
-    replace: "if (wentBack(known, known)) throw",
+    find: "if (isOtherIncarnation(known, life)) throw",
+    replace: "if (isOtherIncarnation(known, known)) throw",
     caughtBy: {
       file: WHOLE,
       test: "G144 a member whose leases a restored server has forgotten ends before it reads on",

@@ -33,7 +33,7 @@ export const lifeFaults: readonly Fault[] = [
     name: "a position in a database is taken for one of the stream that is there now",
     guarantee: "G31",
     file: "src/client/processing/pipeline-sink.ts",
-    find: "if (named === undefined || (named !== life && !wentBack(named, life))) return [];",
+    find: "if (named === undefined || (named !== life && !isOtherIncarnation(named, life))) return [];",
     replace: 'if (named === undefined || named === life + "/") return [];',
     caughtBy: {
       file: PIPELINES,

@@ -12,7 +12,7 @@ import { CommandFailure, EXIT } from "../failure.ts";
 import { refusal, sendWithRetries } from "../http.ts";
 import { resolvePath } from "../target.ts";
 
-export interface SourceOptions {
+export interface BackupSourceOptions {
   readonly retrySeconds: number;
   /** 0: as fast as the server answers. */
   readonly bytesPerSecond: number;
@@ -25,12 +25,12 @@ export class ServerSource implements BackupSource {
   readonly plan: BackupPlan;
   readonly #call: Calling;
   readonly #path: string;
-  readonly #options: SourceOptions;
+  readonly #options: BackupSourceOptions;
   readonly #context: Context;
   readonly #beganMs: number;
   fetched = 0;
 
-  private constructor(call: Calling, context: Context, options: SourceOptions, begun: Begun) {
+  private constructor(call: Calling, context: Context, options: BackupSourceOptions, begun: Begun) {
     this.#call = call;
     this.#context = context;
     this.#options = options;
@@ -43,7 +43,7 @@ export class ServerSource implements BackupSource {
   static async begin(
     invocation: Invocation,
     context: Context,
-    options: SourceOptions,
+    options: BackupSourceOptions,
   ): Promise<ServerSource> {
     const call: Calling = async (method, path, query = {}) => {
       const target = resolvePath(invocation, context, path);

@@ -15,7 +15,7 @@
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
-import { splitLife, wentBack } from "../../base/incarnation.ts";
+import { splitLife, isOtherIncarnation } from "../../base/incarnation.ts";
 import { serverRestored } from "./restored.ts";
 import type { Sink, SinkPlace } from "./sink.ts";
 import type { LeasedBatch } from "./held.ts";
@@ -109,7 +109,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
   /** Refuses a position of before a restore, unless the program has accepted that restore. */
   #requireIncarnation(position: string | undefined, { stream, life }: LeasedBatch<T>): void {
     const [place = "", named] = position?.split("/") ?? [];
-    if (named === undefined || !wentBack(named, life)) return;
+    if (named === undefined || !isOtherIncarnation(named, life)) return;
     const [, incarnation] = splitLife(life);
     if (incarnation === this.#parts.options.acceptRestored) return;
     const { code, message } = serverRestored(stream, named, life);
@@ -343,7 +343,7 @@ function placeOf(
 ): readonly [] | readonly [offset: string, count: number] {
   const [place = "", named] = position?.split("/") ?? [];
   // One of before a restore that the program has accepted is as good as one of now.
-  if (named === undefined || (named !== life && !wentBack(named, life))) return [];
+  if (named === undefined || (named !== life && !isOtherIncarnation(named, life))) return [];
   const [offset = "", count = "0"] = place.split("+");
   return [offset, Number(count)];
 }

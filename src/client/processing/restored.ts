@@ -1,7 +1,7 @@
 /** What a client says of a server whose data went back in time. PROTOCOL.md §30.2. */
 
 import { HapaxError } from "../../base/errors.ts";
-import { splitLife, wentBack } from "../../base/incarnation.ts";
+import { splitLife, isOtherIncarnation } from "../../base/incarnation.ts";
 
 /** The lives of the streams that a member has had, so that it notices when one of them has gone back. */
 export class KnownLives {
@@ -10,7 +10,7 @@ export class KnownLives {
   /** Throws `server_restored` for a life of another incarnation than before. A stream that was created anew is another stream. */
   meet(stream: string, life: string): void {
     const known = this.#lives.get(stream) ?? life;
-    if (wentBack(known, life)) throw serverRestored(stream, known, life);
+    if (isOtherIncarnation(known, life)) throw serverRestored(stream, known, life);
     this.#lives.set(stream, life);
   }
 }

@@ -81,7 +81,7 @@ export class BackupBook {
     backup.store.release();
     if (isDone) {
       const { takenAtMs, store } = backup;
-      this.last = { takenAtMs, lsn: store.lsn, bytes: bytesOf(store) };
+      this.last = { takenAtMs, lsn: store.lsn, bytes: heldBytes(store) };
     }
     return backup;
   }
@@ -102,7 +102,7 @@ export class BackupBook {
 }
 
 /** What a backup consists of. */
-export function bytesOf({ segments, images }: StoreBackup): number {
+export function heldBytes({ segments, images }: StoreBackup): number {
   let bytes = 0;
   for (const { end } of segments) bytes += end;
   for (const image of images) bytes += image.bytes;

@@ -5,7 +5,7 @@ import { HEADER } from "../../protocol/headers.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { formatRfc3339, parseCount, parseQuery } from "../../protocol/values.ts";
-import { type OpenBackup, bytesOf } from "./backup-book.ts";
+import { type OpenBackup, heldBytes } from "./backup-book.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { json, queryText } from "./json.ts";
 import type { Route, RouteCall, RouteOperation } from "./route.ts";
@@ -48,7 +48,7 @@ async function begin({ parts, access }: RouteCall): Promise<ServerAnswer> {
   const { engine, backups, random } = parts;
   const backup = await backups.begin(random.id(), () => engine.backup());
   const answer = json(201, describe(backup, formatIncarnation(engine.world.incarnation)));
-  const details = { lsn: String(backup.store.lsn), bytes: String(bytesOf(backup.store)) };
+  const details = { lsn: String(backup.store.lsn), bytes: String(heldBytes(backup.store)) };
   return { ...answer, audit: { acts: [{ act: "backup.begin", target: backup.id }], details } };
 }
 
@@ -58,13 +58,12 @@ function describe({ id, takenAtMs, store }: OpenBackup, incarnation: string): ob
     backup: id,
     takenAt: formatRfc3339(takenAtMs),
     leaseSeconds: LIMITS.backupLeaseMs / 1000,
-    partBytesMax: LIMITS.backupPartBytesMax,
     storeId,
     incarnation,
     lsn,
     crc,
     changes,
-    bytes: bytesOf(store),
+    bytes: heldBytes(store),
     segments: segments.map(({ number, firstLsn, salt, crcBefore, end: bytes }) => {
       return { number, firstLsn, salt, crcBefore, bytes };
     }),

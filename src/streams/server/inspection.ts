@@ -1,6 +1,7 @@
 /**
  * What an operator looks at: metrics, one stream with all that hangs on it, a key of a stream, the list of subscriptions, the API keys,
- * and who owns what. PROTOCOL.md §12.3, §12.9 to §12.12, and §24.4. These routes change nothing, and a look is no use of a stream.
+ * and who owns what; and backups. PROTOCOL.md §12.3, §12.9 to §12.12, §24.4, and §30.1. These routes change nothing, and a look is no use
+ * of a stream.
  */
 
 import { type KeyDefaults, windowMsOf } from "../core/keys.ts";
@@ -15,6 +16,7 @@ import { CLUSTER_PATH, METRICS_PATH } from "../../protocol/reserved.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { formatRetention } from "../../protocol/retention.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
+import { BACKUP_ROUTES } from "./backups.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { mayFollow } from "./following.ts";
 import { json, parseLimit, queryText, streamInQuery } from "./json.ts";
@@ -53,6 +55,7 @@ export const OBSERVATION_ROUTES: readonly Route[] = [
     summary: "Shows the nodes of a cluster, and who owns each shard.",
     handle: showNoCluster,
   }),
+  ...BACKUP_ROUTES,
 ];
 
 async function showStream({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {

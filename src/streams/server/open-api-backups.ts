@@ -8,7 +8,6 @@ const PLAN: Json = object(
     backup: TEXT,
     takenAt: { type: "string", format: "date-time" },
     leaseSeconds: COUNT,
-    partBytesMax: COUNT,
     storeId: TEXT,
     incarnation: TEXT,
     lsn: COUNT,
@@ -27,7 +26,7 @@ const PART: OperationDetails = {
   parameters: ["from"],
   answers: {
     200: {
-      description: "The bytes from this position on, at most so many as the plan says.",
+      description: "The bytes from this position on, at most 1 MiB of them.",
       content: { "application/octet-stream": BYTES },
     },
   },

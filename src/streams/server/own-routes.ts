@@ -6,7 +6,6 @@ import type { StreamPage } from "../engine/listing.ts";
 import type { Found } from "../engine/outcomes.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import type { ServerAnswer } from "./exchange.ts";
-import { BACKUP_ROUTES } from "./backups.ts";
 import { GROUP_ROUTES } from "./groups.ts";
 import { JOB_ROUTES } from "./jobs.ts";
 import { showHealth } from "./health.ts";
@@ -33,7 +32,6 @@ export const OWN_ROUTES: readonly Route[] = [
   ...JOB_ROUTES,
   ...PRODUCER_ROUTES,
   ...RETENTION_ROUTES,
-  ...BACKUP_ROUTES,
 ];
 
 async function listStreams({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {

@@ -14,7 +14,7 @@ import { isJson, lifeOf, type StreamState } from "../core/stream.ts";
 import type { Offset } from "../core/types.ts";
 import type { Found, ReadPage } from "../engine/outcomes.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
-import { splitLife, wentBack } from "../../base/incarnation.ts";
+import { splitLife, isOtherIncarnation } from "../../base/incarnation.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { withoutLastComma } from "../../protocol/json.ts";
@@ -76,7 +76,7 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
 /** A reader that names a life of the stream never gets data of another one. */
 function requireLife({ life }: ReadRequest, own: string): void {
   if (life === undefined || life === own) return;
-  if (wentBack(life, own)) throw restored(splitLife(own)[1], splitLife(life)[1]);
+  if (isOtherIncarnation(life, own)) throw restored(splitLife(own)[1], splitLife(life)[1]);
   throw new HapaxError("stream_replaced", `the stream at this path has the life ${own}`);
 }
 

@@ -42,7 +42,7 @@ class Pieces {
 }
 
 /** The frames of a segment, behind its header. */
-export class FrameCheck {
+export class FrameStreamCheck {
   readonly #salt: number;
   readonly #pieces = new Pieces();
   #wanted = FRAME_HEADER_BYTES;

@@ -104,7 +104,7 @@ export function filesOf({ segments, snapshots }: BackupDocument): readonly Backu
   return [...segments, ...snapshots];
 }
 
-export function bytesOf(document: BackupDocument): number {
+export function backupBytes(document: BackupDocument): number {
   return filesOf(document).reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
@@ -120,7 +120,7 @@ export function decodeDocument(name: string, bytes: Uint8Array): BackupDocument 
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8");
   const [whole, body, sha256] = /^([^]*),\n "sha256": "([\da-f]{64})"\n\}\n$/.exec(text) ?? [];
   if (whole === undefined || body === undefined || sha256Of(body) !== sha256) {
-    throw damaged(name, "the document of the backup does not match its checksum");
+    throw backupDamage(name, "the document of the backup does not match its checksum");
   }
   // The checksum covers the text, which encodeDocument wrote.
   const value = JSON.parse(text) as BackupDocument & { readonly version: number };
@@ -132,7 +132,7 @@ export function decodeDocument(name: string, bytes: Uint8Array): BackupDocument 
   return { takenAt, storeId, incarnation, lsn, crc, changes, segments, snapshots };
 }
 
-export function damaged(file: string, what: string): HapaxError {
+export function backupDamage(file: string, what: string): HapaxError {
   return new HapaxError("data_damaged", `${what}: file=${file}`);
 }
 

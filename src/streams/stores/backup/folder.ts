@@ -11,11 +11,11 @@ import { HapaxError } from "../../../base/errors.ts";
 import type { Disk, DiskFile } from "../file/disk.ts";
 import { isOfLock } from "../file/lock.ts";
 import { FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES } from "../journal/format.ts";
-import { BlockCheck, FrameCheck } from "./checks.ts";
+import { BlockCheck, FrameStreamCheck } from "./checks.ts";
 import {
   type BackupDocument,
   type BackupFile,
-  damaged,
+  backupDamage,
   decodeDocument,
   documentFile,
   encodeDocument,
@@ -32,7 +32,7 @@ import {
   type BackupSource,
   type BackupTarget,
   headerOf,
-  requireEnd,
+  requireLastFrame,
   requirePiece,
 } from "./making.ts";
 
@@ -131,10 +131,10 @@ export class BackupFolder implements BackupTarget {
     segment: PlannedSegment,
     lastCrc: number | undefined,
     file: DiskFile,
-  ): Promise<FrameCheck> {
+  ): Promise<FrameStreamCheck> {
     const { bytes } = segment;
     const name = segmentFile(segment);
-    const check = new FrameCheck(segment);
+    const check = new FrameStreamCheck(segment);
     for (let at = SEGMENT_HEADER_BYTES; at < bytes;) {
       const piece = await file.read(at, Math.min(STEP_BYTES, bytes - at));
       if (piece.length === 0 || check.push(piece) !== undefined) break;
@@ -151,12 +151,12 @@ export class BackupFolder implements BackupTarget {
     for (let at = check.end; at < bytes;) {
       const piece = requirePiece(await source.readSegment(segment, at), bytes - at, name);
       const fault = check.push(piece);
-      if (fault !== undefined) throw damaged(name, fault);
+      if (fault !== undefined) throw backupDamage(name, fault);
       await file.write([piece], at);
       at += piece.length;
       this.fetched += piece.length;
     }
-    requireEnd(check, name, segment, lastCrc);
+    requireLastFrame(check, name, segment, lastCrc);
     return check;
   }
 
@@ -173,7 +173,7 @@ export class BackupFolder implements BackupTarget {
     try {
       for (let at = 0; ;) {
         const fault = check.push(piece);
-        if (fault !== undefined) throw damaged(name, fault);
+        if (fault !== undefined) throw backupDamage(name, fault);
         hash.update(piece);
         await file.write([piece], at);
         at += piece.length;
@@ -182,7 +182,7 @@ export class BackupFolder implements BackupTarget {
         piece = requirePiece(await source.readSnapshot(snapshot, at), bytes - at, name);
       }
       const fault = check.finish();
-      if (fault !== undefined) throw damaged(name, fault);
+      if (fault !== undefined) throw backupDamage(name, fault);
       await file.sync();
     } finally {
       await file.close();

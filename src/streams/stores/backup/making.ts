@@ -1,12 +1,12 @@
 /** Makes a backup: from an instant of a server, into a directory or a stream. docs/formats/backup.md. */
 
 import { encodeSegmentHeader, FORMAT_VERSION, SEGMENT_HEADER_BYTES } from "../journal/format.ts";
-import type { FrameCheck } from "./checks.ts";
+import type { FrameStreamCheck } from "./checks.ts";
 import {
   type BackupDocument,
   type BackupFile,
   type BackupPlan,
-  damaged,
+  backupDamage,
   lastCrcs,
   type PlannedSegment,
   type PlannedSnapshot,
@@ -70,19 +70,19 @@ export function headerOf(storeId: string, segment: PlannedSegment): Buffer {
 }
 
 /** Throws unless the frames end where the plan says, with the frame that it names. */
-export function requireEnd(
-  check: FrameCheck,
+export function requireLastFrame(
+  check: FrameStreamCheck,
   file: string,
   { bytes }: PlannedSegment,
   lastCrc: number | undefined,
 ): void {
-  if (check.end !== bytes) throw damaged(file, `a frame at ${check.end} is not whole`);
+  if (check.end !== bytes) throw backupDamage(file, `a frame at ${check.end} is not whole`);
   if (lastCrc === undefined || lastCrc === check.crc) return;
-  throw damaged(file, `LSN ${check.lsn} is not the frame that the server names`);
+  throw backupDamage(file, `LSN ${check.lsn} is not the frame that the server names`);
 }
 
 /** Throws unless the source has answered some bytes, and not too many. */
 export function requirePiece(piece: Uint8Array, left: number, file: string): Uint8Array {
   if (piece.length > 0 && piece.length <= left) return piece;
-  throw damaged(file, `the server answered ${piece.length} bytes, ${left} are left`);
+  throw backupDamage(file, `the server answered ${piece.length} bytes, ${left} are left`);
 }

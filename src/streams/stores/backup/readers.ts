@@ -5,7 +5,7 @@ import type { Disk } from "../file/disk.ts";
 import {
   type BackupDocument,
   type BackupFile,
-  damaged,
+  backupDamage,
   decodeDocument,
   filesOf,
   isDocumentFile,
@@ -23,7 +23,7 @@ export function folderReader(disk: Disk, document: BackupDocument): BackupReader
     async *files() {
       const names = new Set(await disk.list());
       for (const file of filesOf(document)) {
-        if (!names.has(file.file)) throw damaged(file.file, "it is missing");
+        if (!names.has(file.file)) throw backupDamage(file.file, "it is missing");
         yield { name: file.file, bytes: file.bytes, content: beginningOf(disk, file) };
       }
     },
@@ -36,7 +36,7 @@ async function* beginningOf(disk: Disk, { file: name, bytes }: BackupFile) {
   try {
     for (let at = 0; at < bytes;) {
       const piece = await file.read(at, Math.min(STEP_BYTES, bytes - at));
-      if (piece.length === 0) throw damaged(name, `it has ${at} of ${bytes} bytes`);
+      if (piece.length === 0) throw backupDamage(name, `it has ${at} of ${bytes} bytes`);
       yield piece;
       at += piece.length;
     }
@@ -51,7 +51,7 @@ export function tarReader(input: AsyncIterable<Uint8Array>): BackupReader {
   return {
     async *files() {
       for await (const file of readTar(input)) {
-        if (document !== undefined) throw damaged(file.name, "it comes behind the document");
+        if (document !== undefined) throw backupDamage(file.name, "it comes behind the document");
         if (!isDocumentFile(file.name)) yield file;
         else document = decodeDocument(file.name, await contentOf(file));
       }
@@ -65,7 +65,7 @@ export function tarReader(input: AsyncIterable<Uint8Array>): BackupReader {
 }
 
 async function contentOf({ name, bytes, content }: TarFile): Promise<Uint8Array> {
-  if (bytes > DOCUMENT_BYTES_MAX) throw damaged(name, "the document is too long");
+  if (bytes > DOCUMENT_BYTES_MAX) throw backupDamage(name, "the document is too long");
   const pieces: Uint8Array[] = [];
   for await (const piece of content) pieces.push(piece);
   return Buffer.concat(pieces);

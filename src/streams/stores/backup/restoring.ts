@@ -27,12 +27,12 @@ import {
   requireKnownFormat,
   SEGMENT_HEADER_BYTES,
 } from "../journal/format.ts";
-import { beginIncarnation } from "../incarnations.ts";
+import { beginIncarnation } from "./incarnations.ts";
 import {
   type BackupDocument,
   type BackupFile,
-  bytesOf,
-  damaged,
+  backupBytes,
+  backupDamage,
   filesOf,
   parseSegmentFile,
   parseSnapshotFile,
@@ -121,7 +121,7 @@ export async function restoreBackup(
   await disk.syncDirectory();
   const { storeId, takenAt, lsn, segments, snapshots } = document;
   const counts = { segments: segments.length, snapshots: snapshots.length, streams, records };
-  return { storeId, incarnation, takenAt, lsn, ...counts, bytes: bytesOf(document) };
+  return { storeId, incarnation, takenAt, lsn, ...counts, bytes: backupBytes(document) };
 }
 
 async function beginRestore(disk: Disk): Promise<void> {
@@ -158,8 +158,9 @@ async function putFile(
   const segment = parseSegmentFile(name);
   const lsn = parseSnapshotFile(name);
   const own = segment === undefined ? snapshotName(lsn ?? 0) : segmentName(segment.number);
-  if (segment === undefined && lsn === undefined) throw damaged(name, "no backup has such a file");
-  if ((await disk.list()).includes(own)) throw damaged(name, "it is there twice");
+  if (segment === undefined && lsn === undefined)
+    throw backupDamage(name, "no backup has such a file");
+  if ((await disk.list()).includes(own)) throw backupDamage(name, "it is there twice");
   const hash = createHash("sha256");
   const file = await disk.open(own, "create");
   try {
@@ -185,7 +186,7 @@ async function sizeHeader(file: DiskFile, name: string, bytes: number): Promise<
   const header = decodeSegmentHeader(block);
   const named = parseSegmentFile(name);
   if (header === undefined || header.number !== named?.number || header.salt !== named.salt) {
-    throw damaged(name, "it is not the segment that its name says");
+    throw backupDamage(name, "it is not the segment that its name says");
   }
   await file.write([encodeSegmentHeader({ ...header, bytes })], 0);
 }
@@ -195,13 +196,13 @@ function requireSame(found: readonly BackupFile[], document: BackupDocument): vo
   const wanted = new Map(filesOf(document).map((file) => [file.file, file]));
   for (const { file, bytes, sha256 } of found) {
     const named = wanted.get(file);
-    if (named === undefined) throw damaged(file, "the document does not name it");
+    if (named === undefined) throw backupDamage(file, "the document does not name it");
     if (named.bytes !== bytes || named.sha256 !== sha256) {
-      throw damaged(file, "it is not what the document says: other bytes");
+      throw backupDamage(file, "it is not what the document says: other bytes");
     }
     wanted.delete(file);
   }
-  for (const file of wanted.keys()) throw damaged(file, "it is missing");
+  for (const file of wanted.keys()) throw backupDamage(file, "it is missing");
 }
 
 function markOf({ storeId, lsn, crc, segments }: BackupDocument): StoreMark {

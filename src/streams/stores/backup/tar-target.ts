@@ -3,11 +3,11 @@
 import { createHash } from "node:crypto";
 import { parseRfc3339 } from "../../../protocol/values.ts";
 import { SEGMENT_HEADER_BYTES } from "../journal/format.ts";
-import { BlockCheck, FrameCheck } from "./checks.ts";
+import { BlockCheck, FrameStreamCheck } from "./checks.ts";
 import {
   type BackupDocument,
   type BackupFile,
-  damaged,
+  backupDamage,
   documentFile,
   encodeDocument,
   type PlannedSegment,
@@ -19,7 +19,7 @@ import {
   type BackupSource,
   type BackupTarget,
   headerOf,
-  requireEnd,
+  requireLastFrame,
   requirePiece,
 } from "./making.ts";
 import { TAR_END, tarHeader, tarPadding } from "./tar.ts";
@@ -39,7 +39,7 @@ export class TarTarget implements BackupTarget {
     const file = segmentFile(segment);
     const { bytes } = segment;
     const { storeId, takenAt } = source.plan;
-    const check = new FrameCheck(segment);
+    const check = new FrameStreamCheck(segment);
     const hash = createHash("sha256");
     const put = (piece: Uint8Array): Promise<void> => {
       hash.update(piece);
@@ -50,11 +50,11 @@ export class TarTarget implements BackupTarget {
     for (let at = SEGMENT_HEADER_BYTES; at < bytes;) {
       const piece = requirePiece(await source.readSegment(segment, at), bytes - at, file);
       const fault = check.push(piece);
-      if (fault !== undefined) throw damaged(file, fault);
+      if (fault !== undefined) throw backupDamage(file, fault);
       await put(piece);
       at += piece.length;
     }
-    requireEnd(check, file, segment, lastCrc);
+    requireLastFrame(check, file, segment, lastCrc);
     await this.#write(tarPadding(bytes));
     return { file, bytes, sha256: hash.digest("hex"), crc: check.crc };
   }
@@ -75,13 +75,13 @@ export class TarTarget implements BackupTarget {
         await this.#write(tarHeader(file, bytes, timeOf(source.plan.takenAt)));
       }
       const fault = check.push(piece);
-      if (fault !== undefined) throw damaged(file, fault);
+      if (fault !== undefined) throw backupDamage(file, fault);
       hash.update(piece);
       await this.#write(piece);
       at += piece.length;
     }
     const fault = check.finish();
-    if (fault !== undefined) throw damaged(file, fault);
+    if (fault !== undefined) throw backupDamage(file, fault);
     await this.#write(tarPadding(bytes));
     return { file, bytes, sha256: hash.digest("hex") };
   }

@@ -1,12 +1,12 @@
 /** Begins the next incarnation of a store whose data went back in time. Decision 0143. */
 
-import type { Clock } from "../../base/clock.ts";
-import type { Incarnation } from "../../base/incarnation.ts";
-import type { Random } from "../../base/random.ts";
-import type { Change } from "../core/change.ts";
-import type { TimeMs } from "../core/types.ts";
-import { applyChange } from "../core/world.ts";
-import type { Store } from "../store.ts";
+import type { Clock } from "../../../base/clock.ts";
+import type { Incarnation } from "../../../base/incarnation.ts";
+import type { Random } from "../../../base/random.ts";
+import type { Change } from "../../core/change.ts";
+import type { TimeMs } from "../../core/types.ts";
+import { applyChange } from "../../core/world.ts";
+import type { Store } from "../../store.ts";
 
 /** Commits it before anything else is written. The caller owns the store, and no engine uses it. */
 export async function beginIncarnation(
