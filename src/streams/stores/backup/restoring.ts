@@ -125,28 +125,24 @@ export async function restoreBackup(
 }
 
 async function beginRestore(disk: Disk): Promise<void> {
-  const names = (await disk.list()).filter((name) => !isOfLock(name));
+  const unmarked = `${UNFINISHED_COPY}.tmp`;
+  const all = (await disk.list()).filter((name) => !isOfLock(name));
+  // A kill has left it, and nothing else was made.
+  if (all.includes(unmarked)) await disk.remove(unmarked);
+  const names = all.filter((name) => name !== unmarked);
   if (names.includes(UNFINISHED_COPY)) {
-    const text = await readText(disk, UNFINISHED_COPY);
-    // A kill has left it empty, and nothing else was made.
-    if (text !== MARK && text !== "") {
+    if ((await readText(disk, UNFINISHED_COPY)) !== MARK) {
       const what = "the directory has an unfinished copy of a store; nothing was changed";
       throw new HapaxError("directory_unusable", what);
     }
     for (const name of names) if (name !== UNFINISHED_COPY) await disk.remove(name);
-    if (text === "") await disk.remove(UNFINISHED_COPY);
-    else return;
-  } else if (names.length > 0) {
+    return;
+  }
+  if (names.length > 0) {
     throw new HapaxError("directory_unusable", "the directory is not empty; nothing was changed");
   }
-  const file = await disk.open(UNFINISHED_COPY, "create");
-  try {
-    await file.write([Buffer.from(MARK, "latin1")], 0);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  await disk.syncDirectory();
+  // Under its name it is whole, so that the next restore knows it.
+  await writeWhole(disk, UNFINISHED_COPY, Buffer.from(MARK, "latin1"));
 }
 
 /** Writes a file under the name that the store gives it. */
