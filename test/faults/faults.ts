@@ -60,6 +60,7 @@ import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
 import { objectWorkFaults } from "./object-work.ts";
 import { sagaFaults } from "./sagas.ts";
+import { seekingFaults } from "./seeking.ts";
 import { sessionFaults } from "./sessions.ts";
 import { tlsFaults } from "./tls.ts";
 import { stormFaults } from "./storms.ts";
@@ -111,6 +112,7 @@ export const faults: readonly Fault[] = [
   ...quotaFaults,
   ...requestFaults,
   ...retentionFaults,
+  ...seekingFaults,
   ...keyFaults,
   ...stormFaults,
   ...logFaults,

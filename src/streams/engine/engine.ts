@@ -38,6 +38,7 @@ import type { AppendOutcome, DeleteOutcome, Found, Gone, Look, Missing } from ".
 import type { ReadPage, TrimOutcome } from "./outcomes.ts";
 import type { Patient } from "./patience.ts";
 import { Reader } from "./reader.ts";
+import type { RecordEnd } from "./reading-back.ts";
 import { Room } from "./room.ts";
 import { drawRun } from "./run.ts";
 import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
@@ -54,6 +55,8 @@ export interface EngineParts {
   readonly random?: Random;
   /** For JSON streams, whose sub-offsets count records. */
   readonly jsonRecordsEnd: RecordsEnd;
+  /** For JSON streams, whose last records can be asked for. Default: an append is one record. */
+  readonly jsonRecordEndFrom?: RecordEnd;
   /** For JSON streams, where a group may stand at any record. Default: at appends only. */
   readonly isJsonRecordStart?: IsRecordStart;
   /** When a batch begins to be written: at the end of the turn in which its first change came. */
@@ -117,7 +120,8 @@ export class Engine {
     const writer = this.#writer;
     this.#keySweeper = this.#createKeySweeper(keyDefaults);
     const keys = { keyDefaults, keySweeper: this.#keySweeper };
-    this.#reader = new Reader({ writer, commit, tails, boundaries });
+    const jsonRecordEnd = parts.jsonRecordEndFrom ?? wholeAppend;
+    this.#reader = new Reader({ writer, commit, tails, boundaries, jsonRecordEnd });
     this.#appends = new Appends({ writer, ...keys, heldBytesMax });
     this.#lifecycle = new Lifecycle(writer, parts.jsonRecordsEnd);
     const outcomeBytesMax = parts.outcomeBytesMax ?? LIMITS.outcomeBytesMax;
@@ -277,6 +281,21 @@ export class Engine {
     return this.#reader.read(state, from, bytesMax);
   }
 
+  /** The last records before an offset, or before the tail: as many as fit into a page. */
+  readLast(
+    state: StreamState,
+    count: number,
+    before: Offset | undefined,
+    bytesMax: number,
+  ): Promise<ReadPage> {
+    return this.#reader.readLast(state, count, before, bytesMax);
+  }
+
+  /** Where the first append is that was stored at a time or later; the tail if there is none. */
+  seek(state: StreamState, atMs: TimeMs): Promise<Offset> {
+    return this.#reader.seek(state, atMs);
+  }
+
   /** Tells the listener of everything that becomes durable from now on, until the returned function is called. */
   listen(state: StreamState, listener: TailListener): () => void {
     return this.#reader.listen(state, listener);
@@ -390,4 +409,8 @@ export class Engine {
     }
     this.#tails.publish(batch.advances.values());
   }
+}
+
+function wholeAppend({ length }: Uint8Array, start: number): number {
+  return start < length ? length : -1;
 }

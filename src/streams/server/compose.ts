@@ -35,7 +35,7 @@ import { Watch } from "./watch.ts";
 import type { AuditEntry, Log } from "../log.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
-import { isJsonRecordStart, jsonRecordEnd } from "../../protocol/json.ts";
+import { isJsonRecordStart, jsonRecordEnd, jsonRecordEndFrom } from "../../protocol/json.ts";
 
 /** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {
@@ -278,6 +278,7 @@ function createEngine(
     clock: components.longClock ?? components.clock,
     random,
     jsonRecordsEnd: jsonRecordEnd,
+    jsonRecordEndFrom,
     isJsonRecordStart,
     onFault,
     keyDefaults: {
