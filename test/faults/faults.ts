@@ -53,6 +53,7 @@ import { poisonFaults } from "./poison.ts";
 import { processingFaults } from "./processing.ts";
 import { queryBuilderFaults } from "./query-builders.ts";
 import { quotaFaults } from "./quotas.ts";
+import { registryFaults } from "./registries.ts";
 import { retentionFaults } from "./retention.ts";
 import { requestFaults } from "./requests.ts";
 import { redisFaults } from "./redis.ts";
@@ -111,6 +112,7 @@ export const faults: readonly Fault[] = [
   ...lifeFaults,
   ...quotaFaults,
   ...requestFaults,
+  ...registryFaults,
   ...retentionFaults,
   ...seekingFaults,
   ...keyFaults,

@@ -12,6 +12,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import type { AppendCommand } from "../core/append.ts";
 import type { Change } from "../core/change.ts";
 import type { CreateCommand, CreateDecision } from "../core/create.ts";
+import type { RegistryPlaces } from "../core/registry.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import type { StreamState } from "../core/stream.ts";
 import type { RetentionRule } from "../core/trim.ts";
@@ -39,6 +40,7 @@ import type { ReadPage, TrimOutcome } from "./outcomes.ts";
 import type { Patient } from "./patience.ts";
 import { Reader } from "./reader.ts";
 import type { RecordEnd } from "./reading-back.ts";
+import { Registry } from "./registry.ts";
 import { Room } from "./room.ts";
 import { drawRun } from "./run.ts";
 import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
@@ -65,6 +67,8 @@ export interface EngineParts {
   readonly keyDefaults?: KeyDefaults;
   /** What new streams keep that say nothing of it. Default: everything. */
   readonly retentionDefault?: RetentionRule | undefined;
+  /** Where registries may be. Undefined: the lives of streams are not written into any. */
+  readonly registries?: RegistryPlaces | undefined;
   /** Bytes that are decided and not committed. Default: the limit. */
   readonly pendingBytesMax?: number;
   /** Bytes of appends that wait for their predecessors. Default: the limit. */
@@ -116,7 +120,7 @@ export class Engine {
     const isJsonRecordStart = parts.isJsonRecordStart ?? (() => false);
     const boundaries = new Boundaries({ store, commit, isJsonRecordStart });
     this.#boundaries = boundaries;
-    this.#writer = this.#createWriter(random, pendingBytesMax, parts.retentionDefault);
+    this.#writer = this.#createWriter(random, pendingBytesMax, parts);
     const writer = this.#writer;
     this.#keySweeper = this.#createKeySweeper(keyDefaults);
     const keys = { keyDefaults, keySweeper: this.#keySweeper };
@@ -358,7 +362,7 @@ export class Engine {
   #createWriter(
     random: Random,
     pendingBytesMax: number,
-    retentionDefault: RetentionRule | undefined,
+    { retentionDefault, registries }: EngineParts,
   ): Writer {
     const [store, clock, commit, tails] = [this.#store, this.#clock, this.#commit, this.#tails];
     const { world } = store;
@@ -367,6 +371,7 @@ export class Engine {
     const room = new Room(store.room, commit, pendingBytesMax);
     const expiry = new Expiry({ world, clock, time, commit, room, tails });
     const { meter } = this;
+    const registry = registries === undefined ? undefined : new Registry(world, registries);
     return new Writer({
       store,
       clock,
@@ -377,6 +382,7 @@ export class Engine {
       meter,
       run,
       retentionDefault,
+      registry,
     });
   }
 

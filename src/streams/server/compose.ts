@@ -80,6 +80,11 @@ export interface ServerComponents {
    * created here.
    */
   readonly checkPlace?: ServerParts["checkPlace"];
+  /**
+   * Whether a registry directly below `/v1/stream/` counts. Default true; not where other servers have some of the streams that it would
+   * tell of.
+   */
+  readonly hasRootRegistry?: boolean;
   /** The base URL at which webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;
   /** Called with bugs and broken parts, never with refusals. */
@@ -287,6 +292,7 @@ function createEngine(
       overflow: options.keyOverflow,
     },
     retentionDefault: retentionOf(options),
+    registries: options.registry ? { hasRoot: components.hasRootRegistry ?? true } : undefined,
     pendingBytesMax: options.pendingBytesMax,
     heldBytesMax: options.heldBytesMax,
     outcomeBytesMax: options.outcomeBytesMax,
