@@ -4,6 +4,7 @@
  */
 
 export const STREAM_NEXT_OFFSET = "Stream-Next-Offset";
+export const STREAM_START_OFFSET = "Stream-Start-Offset";
 export const STREAM_UP_TO_DATE = "Stream-Up-To-Date";
 export const STREAM_CLOSED = "Stream-Closed";
 export const STREAM_LIFE = "Stream-Life";

@@ -8,6 +8,7 @@ export type HeaderGetter = (name: string) => string | undefined;
 /** In their usual form, for writing. */
 export const HEADER = {
   nextOffset: names.STREAM_NEXT_OFFSET,
+  startOffset: names.STREAM_START_OFFSET,
   upToDate: names.STREAM_UP_TO_DATE,
   closed: names.STREAM_CLOSED,
   life: names.STREAM_LIFE,
@@ -114,7 +115,7 @@ export const CORS_ALLOW =
   "Producer-Id, Producer-Epoch, Producer-Seq, Producer-Session, Idempotency-Key, Prefer, " +
   "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, Stream-Retention, Stream-Incarnation, X-Request-Id, traceparent, tracestate";
 export const CORS_EXPOSE =
-  "Stream-Next-Offset, Stream-Life, Stream-Incarnation, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
+  "Stream-Next-Offset, Stream-Start-Offset, Stream-Life, Stream-Incarnation, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
   "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Producer-Seq-Reused, " +
   "Idempotency-Replayed, Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +

@@ -18,6 +18,9 @@ export const HELD_PER_PRODUCER_MAX = 256;
 /** What a client holds of one SSE event, in characters. The largest append has 22 Mi in base64. */
 export const SSE_EVENT_CHARS_MAX = 32 * 1024 * 1024;
 
+/** Records that one request can ask for from the end. */
+export const LAST_MAX = 10_000;
+
 /** The limits by name; PROTOCOL.md refers to them by these names. */
 export const LIMITS = {
   bodyBytesMax: BODY_BYTES_MAX,
@@ -161,6 +164,8 @@ export const LIMITS = {
   tellingBytesMax: 16 * 1024 * 1024,
   /** Forks of forks. A read looks through all of them. */
   forkDepthMax: FORK_DEPTH_MAX,
+  /** Records that `last` asks for: with the shortest ones, a tenth of a page. Who wants more asks again, before the first of them. */
+  lastMax: LAST_MAX,
   /** Names that one page of the list looks at. It skips deleted and expired ones. */
   listLookedMax: 5000,
   /** Streams listed in one answer. */

@@ -15,7 +15,9 @@
  *   S7  after close every call rejects with `store_closed`;
  *   S8  the store owns what it keeps: a caller may reuse its buffers once the commit has resolved;
  *   S9  data that was trimmed may be gone: a read there returns what is kept, or nothing, and never an error. From
- *       the offset of the trim on everything is as before.
+ *       the offset of the trim on everything is as before;
+ *   S13 a seek returns where the first append begins, of those that begin in [from, to), whose change has this time or a
+ *       later one; `to` if there is none. It returns the same after a restart, and after the store has moved its data.
  *
  * A store that several processes can open, one after the other (`takeOver` of the conformance suite):
  *   S10 once another process has taken the store over, a commit rejects with `shard_moved`, and nothing that it holds is
@@ -26,7 +28,7 @@
  */
 
 import type { Change } from "./core/change.ts";
-import type { Offset, StreamId } from "./core/types.ts";
+import type { Offset, StreamId, TimeMs } from "./core/types.ts";
 import type { World } from "./core/world.ts";
 
 /** Keeps streams. Its contract stands at the head of `store.ts`. */
@@ -43,6 +45,8 @@ export interface Store {
   readonly room: StoreRoom;
   commit(changes: readonly Change[]): Promise<void>;
   read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page>;
+  /** Finds the first append that was stored at a time or later. Times never go back within a stream, so halving finds it. */
+  seek(stream: StreamId, from: Offset, to: Offset, atMs: TimeMs): Promise<Offset>;
   /**
    * Optional. Returns at least 128 random bits as text: the same whenever the store is opened, kept apart from its data. The keys
    * that sign webhooks are made from it. Without it they are new at each start, and tokens of earlier wakes count no more.

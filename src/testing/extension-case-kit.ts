@@ -16,7 +16,8 @@ export type ExtensionCapability =
   | "transactions"
   | "groups"
   | "compression"
-  | "retention";
+  | "retention"
+  | "seeking";
 
 /** One case, without its server. */
 export interface CaseSpec {

@@ -13,6 +13,7 @@ import { lifeCases } from "./extension-cases-lives.ts";
 import { patienceCases } from "./extension-cases-patience.ts";
 import { retentionCases } from "./extension-cases-retention.ts";
 import { readingBackCases } from "./extension-cases-reading-back.ts";
+import { seekingCases } from "./extension-cases-seeking.ts";
 import { sessionCases } from "./extension-cases-sessions.ts";
 import { transactionAnswerCases } from "./extension-cases-transaction-answers.ts";
 import { transactionDecisionCases } from "./extension-cases-transaction-decisions.ts";
@@ -56,6 +57,7 @@ const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
   groups: [...groupCases, ...groupLeaseCases, ...groupCommitCases],
   compression: compressionCases,
   retention: retentionCases,
+  seeking: seekingCases,
 };
 
 /** All capabilities that have cases. */

@@ -156,6 +156,16 @@ export function read(
   return store.read(id as StreamId, from as Offset, to as Offset, bytesMax);
 }
 
+export function seek(
+  store: Store,
+  id: number,
+  from: number,
+  to: number,
+  atMs: number,
+): Promise<Offset> {
+  return store.seek(id as StreamId, from as Offset, to as Offset, atMs as TimeMs);
+}
+
 /** Reads everything between two offsets, page by page. */
 export async function readAll(
   store: Store,

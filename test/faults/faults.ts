@@ -54,6 +54,7 @@ import { poisonFaults } from "./poison.ts";
 import { processingFaults } from "./processing.ts";
 import { queryBuilderFaults } from "./query-builders.ts";
 import { quotaFaults } from "./quotas.ts";
+import { registryFaults } from "./registries.ts";
 import { retentionFaults } from "./retention.ts";
 import { requestFaults } from "./requests.ts";
 import { redisFaults } from "./redis.ts";
@@ -61,6 +62,7 @@ import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
 import { objectWorkFaults } from "./object-work.ts";
 import { sagaFaults } from "./sagas.ts";
+import { seekingFaults } from "./seeking.ts";
 import { sessionFaults } from "./sessions.ts";
 import { tlsFaults } from "./tls.ts";
 import { stormFaults } from "./storms.ts";
@@ -112,7 +114,9 @@ export const faults: readonly Fault[] = [
   ...lifeFaults,
   ...quotaFaults,
   ...requestFaults,
+  ...registryFaults,
   ...retentionFaults,
+  ...seekingFaults,
   ...keyFaults,
   ...stormFaults,
   ...logFaults,

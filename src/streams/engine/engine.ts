@@ -12,6 +12,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import type { AppendCommand } from "../core/append.ts";
 import type { Change } from "../core/change.ts";
 import type { CreateCommand, CreateDecision } from "../core/create.ts";
+import type { RegistryPlaces } from "../core/registry.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import type { StreamState } from "../core/stream.ts";
 import type { RetentionRule } from "../core/trim.ts";
@@ -38,6 +39,8 @@ import type { AppendOutcome, DeleteOutcome, Found, Gone, Look, Missing } from ".
 import type { ReadPage, TrimOutcome } from "./outcomes.ts";
 import type { Patient } from "./patience.ts";
 import { Reader } from "./reader.ts";
+import type { RecordEnd } from "./reading-back.ts";
+import { Registry } from "./registry.ts";
 import { Room } from "./room.ts";
 import { drawRun } from "./run.ts";
 import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
@@ -54,6 +57,8 @@ export interface EngineParts {
   readonly random?: Random;
   /** For JSON streams, whose sub-offsets count records. */
   readonly jsonRecordsEnd: RecordsEnd;
+  /** For JSON streams, whose last records can be asked for. Default: an append is one record. */
+  readonly jsonRecordEndFrom?: RecordEnd;
   /** For JSON streams, where a group may stand at any record. Default: at appends only. */
   readonly isJsonRecordStart?: IsRecordStart;
   /** When a batch begins to be written: at the end of the turn in which its first change came. */
@@ -62,6 +67,8 @@ export interface EngineParts {
   readonly keyDefaults?: KeyDefaults;
   /** What new streams keep that say nothing of it. Default: everything. */
   readonly retentionDefault?: RetentionRule | undefined;
+  /** Where registries may be. Undefined: the lives of streams are not written into any. */
+  readonly registries?: RegistryPlaces | undefined;
   /** Bytes that are decided and not committed. Default: the limit. */
   readonly pendingBytesMax?: number;
   /** Bytes of appends that wait for their predecessors. Default: the limit. */
@@ -113,11 +120,12 @@ export class Engine {
     const isJsonRecordStart = parts.isJsonRecordStart ?? (() => false);
     const boundaries = new Boundaries({ store, commit, isJsonRecordStart });
     this.#boundaries = boundaries;
-    this.#writer = this.#createWriter(random, pendingBytesMax, parts.retentionDefault);
+    this.#writer = this.#createWriter(random, pendingBytesMax, parts);
     const writer = this.#writer;
     this.#keySweeper = this.#createKeySweeper(keyDefaults);
     const keys = { keyDefaults, keySweeper: this.#keySweeper };
-    this.#reader = new Reader({ writer, commit, tails, boundaries });
+    const jsonRecordEnd = parts.jsonRecordEndFrom ?? wholeAppend;
+    this.#reader = new Reader({ writer, commit, tails, boundaries, jsonRecordEnd });
     this.#appends = new Appends({ writer, ...keys, heldBytesMax });
     this.#lifecycle = new Lifecycle(writer, parts.jsonRecordsEnd);
     const outcomeBytesMax = parts.outcomeBytesMax ?? LIMITS.outcomeBytesMax;
@@ -284,6 +292,21 @@ export class Engine {
     return this.#reader.read(state, from, bytesMax);
   }
 
+  /** The last records before an offset, or before the tail: as many as fit into a page. */
+  readLast(
+    state: StreamState,
+    count: number,
+    before: Offset | undefined,
+    bytesMax: number,
+  ): Promise<ReadPage> {
+    return this.#reader.readLast(state, count, before, bytesMax);
+  }
+
+  /** Where the first append is that was stored at a time or later; the tail if there is none. */
+  seek(state: StreamState, atMs: TimeMs): Promise<Offset> {
+    return this.#reader.seek(state, atMs);
+  }
+
   /** Tells the listener of everything that becomes durable from now on, until the returned function is called. */
   listen(state: StreamState, listener: TailListener): () => void {
     return this.#reader.listen(state, listener);
@@ -346,7 +369,7 @@ export class Engine {
   #createWriter(
     random: Random,
     pendingBytesMax: number,
-    retentionDefault: RetentionRule | undefined,
+    { retentionDefault, registries }: EngineParts,
   ): Writer {
     const [store, clock, commit, tails] = [this.#store, this.#clock, this.#commit, this.#tails];
     const { world } = store;
@@ -355,6 +378,7 @@ export class Engine {
     const room = new Room(store.room, commit, pendingBytesMax);
     const expiry = new Expiry({ world, clock, time, commit, room, tails });
     const { meter } = this;
+    const registry = registries === undefined ? undefined : new Registry(world, registries);
     return new Writer({
       store,
       clock,
@@ -365,6 +389,7 @@ export class Engine {
       meter,
       run,
       retentionDefault,
+      registry,
     });
   }
 
@@ -397,4 +422,8 @@ export class Engine {
     }
     this.#tails.publish(batch.advances.values());
   }
+}
+
+function wholeAppend({ length }: Uint8Array, start: number): number {
+  return start < length ? length : -1;
 }

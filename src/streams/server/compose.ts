@@ -36,7 +36,7 @@ import { Watch } from "./watch.ts";
 import type { AuditEntry, Log } from "../log.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
-import { isJsonRecordStart, jsonRecordEnd } from "../../protocol/json.ts";
+import { isJsonRecordStart, jsonRecordEnd, jsonRecordEndFrom } from "../../protocol/json.ts";
 
 /** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {
@@ -81,6 +81,11 @@ export interface ServerComponents {
    * created here.
    */
   readonly checkPlace?: ServerParts["checkPlace"];
+  /**
+   * Whether a registry directly below `/v1/stream/` counts. Default true; not where other servers have some of the streams that it would
+   * tell of.
+   */
+  readonly hasRootRegistry?: boolean;
   /** The base URL at which webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;
   /** Called with bugs and broken parts, never with refusals. */
@@ -280,6 +285,7 @@ function createEngine(
     clock: components.longClock ?? components.clock,
     random,
     jsonRecordsEnd: jsonRecordEnd,
+    jsonRecordEndFrom,
     isJsonRecordStart,
     onFault,
     keyDefaults: {
@@ -288,6 +294,7 @@ function createEngine(
       overflow: options.keyOverflow,
     },
     retentionDefault: retentionOf(options),
+    registries: options.registry ? { hasRoot: components.hasRootRegistry ?? true } : undefined,
     pendingBytesMax: options.pendingBytesMax,
     heldBytesMax: options.heldBytesMax,
     outcomeBytesMax: options.outcomeBytesMax,

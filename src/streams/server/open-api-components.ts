@@ -1,6 +1,7 @@
 /** Schemas, parameters and headers that operations share. Data for open-api.ts. */
 
 import { HEADER } from "../../protocol/headers.ts";
+import { LIMITS } from "../../protocol/limits.ts";
 
 export type Json = Readonly<Record<string, unknown>>;
 
@@ -264,6 +265,16 @@ export const PARAMETERS: Readonly<Record<string, Json>> = {
   }),
   cursor: query("cursor", "The cursor of the last live answer."),
   life: query("life", "The life of the stream that is meant."),
+  last: query("last", "The last records, in place of an offset.", {
+    type: "integer",
+    minimum: 1,
+    maximum: LIMITS.lastMax,
+  }),
+  lastBefore: query("before", "With `last`: only records that end at or before this offset."),
+  at: query("at", "What was stored at this time or later, in place of an offset.", {
+    type: "string",
+    format: "date-time",
+  }),
   stateOffsets: query("state-offsets", "Adds offsets to records of the State protocol.", FLAG),
   prefix: query("prefix", "Only paths that begin with this text."),
   after: query("after", "Only what comes after this: the `next` of the last page."),
@@ -351,6 +362,7 @@ export const ANSWER_HEADERS: Readonly<Record<string, Json>> = {
   ),
   [HEADER.retention]: shown("What the stream keeps of its old data."),
   [HEADER.incarnation]: shown("The incarnation of the server: another one after a restore."),
+  [HEADER.startOffset]: shown("Where the answer begins, for `last` and `at`."),
   [HEADER.upToDate]: shown("`true`: the answer reaches the tail."),
   [HEADER.closed]: shown("`true`: the answer reaches the end of a closed stream."),
   [HEADER.life]: shown("Tells the stream from others at its path."),

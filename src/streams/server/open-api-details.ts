@@ -87,6 +87,7 @@ const KEY_REFUSALS = ["key_reused", "key_expired", "key_window_full"] as const;
 const STREAM_GONE = ["stream_not_found", "stream_gone"] as const;
 const PAGE_HEADERS = [
   HEADER.nextOffset,
+  HEADER.startOffset,
   HEADER.upToDate,
   HEADER.closed,
   HEADER.life,
@@ -375,6 +376,9 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
       "live",
       "cursor",
       "life",
+      "last",
+      "lastBefore",
+      "at",
       "stateOffsets",
       "Last-Event-ID",
       "If-None-Match",

@@ -9,13 +9,13 @@
 import { assert } from "../../../base/assert.ts";
 import { type Clock, systemClock } from "../../../base/clock.ts";
 import type { Change } from "../../core/change.ts";
-import { advance, type Offset, type StreamId } from "../../core/types.ts";
+import { advance, type Offset, type StreamId, type TimeMs } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import { HapaxError, isHapaxError } from "../../../base/errors.ts";
 import type { Random } from "../../../base/random.ts";
 import type { Page, Store, StoreBackup, StoreRoom, StoreStats, StoreSupport } from "../../store.ts";
 import { DurableWaiters } from "./durable-waiters.ts";
-import type { ExtentIndex } from "./extents.ts";
+import type { ExtentIndex, StreamExtents } from "./extents.ts";
 import { FrameBuilder } from "./frame.ts";
 import { Holds } from "./holds.ts";
 import { applyMoves, Placement } from "./placement.ts";
@@ -23,6 +23,7 @@ import { readExtents } from "./reading.ts";
 import type { Moved } from "./records.ts";
 import type { RecoveryProgress, RecoveryReport, ReplayedLog } from "./replay.ts";
 import { ReplayBound } from "./replay-bound.ts";
+import { seekExtents } from "./seeking.ts";
 import type { SegmentLog } from "./segment-log.ts";
 import { writeSnapshot } from "./snapshot.ts";
 import { TailCache } from "./tail-cache.ts";
@@ -177,13 +178,32 @@ export class JournalStore implements Store {
     this.#requireOpen();
     const cached = this.#cache.read(stream, from, to, bytesMax);
     if (cached !== undefined) return cached;
+    const page = await this.#look(stream, (extents) =>
+      readExtents(this.#log, stream, extents, from, to, bytesMax),
+    );
+    return page ?? { start: from, appends: [] };
+  }
+
+  async seek(stream: StreamId, from: Offset, to: Offset, atMs: TimeMs): Promise<Offset> {
+    this.#requireOpen();
+    const found = await this.#look(stream, (extents) =>
+      seekExtents(this.#log, stream, extents, from, to, atMs),
+    );
+    return found ?? to;
+  }
+
+  /** Looks something up in the data of a stream. Undefined: it has none. */
+  async #look<Found>(
+    stream: StreamId,
+    look: (extents: StreamExtents) => Promise<Found>,
+  ): Promise<Found | undefined> {
     for (let attempt = 1; ; attempt += 1) {
       const extents = this.#index.streams.get(stream);
-      if (extents === undefined) return { start: from, appends: [] };
+      if (extents === undefined) return undefined;
       try {
-        return await readExtents(this.#log, stream, extents, from, to, bytesMax);
+        return await look(extents);
       } catch (error) {
-        // Compaction may have moved the data during the read. Then the next attempt finds it at its new place.
+        // Compaction may have moved the data meanwhile. Then the next attempt finds it at its new place.
         if (!isHapaxError(error, "data_damaged") || attempt === 3) throw error;
       }
     }
