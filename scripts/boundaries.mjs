@@ -93,6 +93,20 @@ export const FLOOR_PLAN = [
     ],
   },
   {
+    at: "src/streams/stores/backup",
+    is: "the form of backups, and how they are made and restored",
+    may: [
+      "src/base",
+      "src/protocol/values.ts",
+      JOURNAL,
+      "src/streams/stores/file",
+      "src/streams/core",
+      "src/streams/store.ts",
+      "node:crypto",
+      "node:zlib",
+    ],
+  },
+  {
     at: "src/streams/stores/durable-object",
     is: "the rooms of the store in an object",
     may: ["src/base", "src/streams/core", "src/streams/store.ts", JOURNAL, "node:zlib"],

@@ -21,6 +21,7 @@ const FILES = [
   "test/processing/jobs-kills",
   "test/client/reads-storms",
   "src/streams/stores/file/verification",
+  "src/streams/stores/backup",
   "test/protocol/conformance-bun",
   "test/protocol/conformance-deno",
   "test/protocol/conformance-fetch",

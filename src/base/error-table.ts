@@ -275,6 +275,18 @@ export const ERRORS = {
     title: "The stream was deleted",
     help: "Its data lives on in forks only; use another path.",
   },
+  server_restored: {
+    status: 409,
+    retry: "never",
+    title: "The server's data was restored from a backup",
+    help: "What was acknowledged since the backup may be gone. Decide what to do about it, then accept the restore: docs/guides/backup-and-restore.md.",
+  },
+  backup_over: {
+    status: 410,
+    retry: "never",
+    title: "The backup has ended",
+    help: "Run hapax backup again: it goes on with what it has. A backup ends after a minute without a request, and on a full disk.",
+  },
   stream_replaced: {
     status: 410,
     retry: "never",

@@ -2,6 +2,7 @@
 
 import { nearest, quote } from "./arguments.ts";
 import { appendCommand } from "./append.ts";
+import { backupCommand } from "./backup.ts";
 import { clusterCommand } from "./cluster.ts";
 import type { Command, Invocation } from "./command.ts";
 import { configCommand } from "./config.ts";
@@ -21,6 +22,7 @@ import { readCommand } from "./read.ts";
 import { compactionCommand } from "./compaction.ts";
 import { retentionCommand, trimCommand } from "./retention.ts";
 import { repairCommand } from "./repair.ts";
+import { restoreCommand } from "./restore.ts";
 import { sagaCommand } from "./saga.ts";
 import { serveCommand } from "./serve.ts";
 import { signUrlCommand } from "./sign-url.ts";
@@ -79,6 +81,8 @@ export const COMMANDS: readonly Command[] = [
   verifyCommand,
   repairCommand,
   copyCommand,
+  backupCommand,
+  restoreCommand,
   helpCommand,
   versionCommand,
 ];

@@ -77,6 +77,7 @@ export interface ServeOptions {
   /** Of identities without their own. */
   readonly quotas: Quotas;
   readonly stateOffsets: boolean;
+  readonly registry: boolean;
   readonly testFaults: boolean;
   readonly allowLoopbackWebhooks: boolean;
   /** `auto`: text on a terminal, JSON lines elsewhere. */

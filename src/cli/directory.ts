@@ -69,9 +69,11 @@ async function requireStore(given: string, path: string, disk: Disk): Promise<vo
   if (!isDirectory) throw usageFailure(`${quote(given)} is not a directory`);
   const names = await disk.list();
   if (names.includes("COPY")) {
-    throw new CommandFailure(EXIT.refused, `a copy into ${quote(given)} is not finished`, [
-      "run hapax copy again, or empty the directory",
-    ]);
+    throw new CommandFailure(
+      EXIT.refused,
+      `a copy or a restore into ${quote(given)} is not finished`,
+      ["run hapax copy or hapax restore again, or empty the directory"],
+    );
   }
   if (!names.some((name) => /^((journal|snapshot|spare)-\d+\.(seg|snap|tmp)|STORE)$/.test(name))) {
     throw usageFailure(`no streams are kept in ${quote(given)}`, [

@@ -4,6 +4,7 @@ import type { DeadLetterGroup } from "../base/dead-letter.ts";
 import type { Ledger } from "../toolkit/ledgers/ledger.ts";
 import { createDeadLetters } from "../toolkit/outbox/dead-letters.ts";
 import { forgetRelay } from "../toolkit/outbox/forgetting.ts";
+import { acceptRestore } from "../toolkit/outbox/target.ts";
 import { DEFAULT_RELAY, parseState, relayPlace } from "../toolkit/outbox/relay-state.ts";
 import { quote } from "./arguments.ts";
 import type { Command, Invocation } from "./command.ts";
@@ -17,12 +18,12 @@ import { countOf, createPaint, formatTable } from "./terminal.ts";
 /** Held events are counted up to here. */
 const COUNTED_MAX = 10_000;
 
-const ACTIONS = { status, forget } as const;
+const ACTIONS = { status, forget, "accept-restore": acceptRestored } as const;
 type ActionName = keyof typeof ACTIONS;
 
 /** The options that belong to some actions only. */
 const OPTIONS_OF: Readonly<Record<string, readonly ActionName[]>> = {
-  yes: ["forget"],
+  yes: ["forget", "accept-restore"],
   "discard-held": ["forget"],
 };
 
@@ -70,8 +71,8 @@ function checkWords(invocation: Invocation, word: string): ActionName {
       throw usageFailure(`--${option} is for outbox ${actions.join(", ")}`);
     }
   }
-  if (action === "forget" && !invocation.has("relay")) {
-    throw usageFailure("outbox forget needs --relay", ["see: hapax outbox status"]);
+  if (action !== "status" && !invocation.has("relay")) {
+    throw usageFailure(`outbox ${action} needs --relay`, ["see: hapax outbox status"]);
   }
   return action;
 }
@@ -108,6 +109,19 @@ It has ${events}: ${discardsHeld ? "thrown away" : "kept"}. This cannot be undon
     "forgot",
     `relay ${relay}${notes.join("")}`,
   );
+  return EXIT.done;
+}
+
+async function acceptRestored({ invocation, context, database }: Work): Promise<number> {
+  const relay = relayOf(invocation);
+  const question = `Let relay ${relay} go on at a restored server? What it has published since the backup, that server lacks for good.`;
+  await confirm(invocation, context, question, "accepted");
+  const known = await acceptRestore(database.ledger, relay);
+  const rest =
+    known === undefined
+      ? `relay ${relay}: it knew no server, so there was nothing to accept`
+      : `relay ${relay} knew incarnation ${known}, and takes the server as it is when it starts`;
+  await tell(invocation, context, { relay, known }, "accepted", rest);
   return EXIT.done;
 }
 
@@ -187,10 +201,11 @@ function counted(count: number): string {
 
 export const outboxCommand: Command = {
   name: "outbox",
-  summary: "show how far relays are, and forget a relay that will not run again",
+  summary: "show how far relays are, forget one, and let one go on after a restore",
   usage: [
     "hapax outbox status --database <database> [options]",
     "hapax outbox forget --database <database> --relay <name> [--discard-held]",
+    "hapax outbox accept-restore --database <database> --relay <name>",
   ],
   positionalsMin: 1,
   positionalsMax: 1,
@@ -207,7 +222,7 @@ export const outboxCommand: Command = {
       name: "discard-held",
       help: "forget: throw away its held events, dead letters too",
     },
-    { name: "yes", short: "y", help: "forget: do not ask" },
+    { name: "yes", short: "y", help: "forget, accept-restore: do not ask" },
   ],
   details: [
     "--database is the database of your application. The command opens it with a driver in your working directory: pg or",
@@ -218,6 +233,10 @@ export const outboxCommand: Command = {
     "",
     "An event is deleted when every known relay has passed it. So forget a relay that will not run again. This also drops",
     "its replication slot, if it has one.",
+    "",
+    "A relay stops with server_restored at a server that was restored from a backup: the server lacks what the relay has published",
+    "since. accept-restore lets it go on behind that. To publish again what the outbox still has, forget the relay, and start it with",
+    'from: "beginning".',
   ],
   examples: [
     ["how far are they?", "hapax outbox status --database postgres://localhost/shop"],

@@ -61,7 +61,17 @@ async function apply(
       : `done; the originals are in ${pathOf(directory, folder)}\n`;
     await context.stdout.write(`${line}\n`);
   }
-  return verifyAndPrint(directory, invocation, context);
+  const exitCode = await verifyAndPrint(directory, invocation, context);
+  if (cut === undefined || exitCode !== EXIT.done) return exitCode;
+  // What was cut had been acknowledged: clients must notice, as after a restore.
+  const { beginNext } = await import("../streams/stores/backup/restoring.ts");
+  const incarnation = await beginNext(directory.disk);
+  await context.stdout.write(
+    invocation.has("json")
+      ? `${JSON.stringify({ incarnation })}\n`
+      : `the server goes on as incarnation ${incarnation}\n`,
+  );
+  return exitCode;
 }
 
 function pathOf({ path }: OpenedDirectory, folder: string): string {

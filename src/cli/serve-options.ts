@@ -381,6 +381,14 @@ export const SERVE_TABLE: {
     fallback: false,
     reload: "live",
   },
+  registry: {
+    flag: "registry",
+    env: "HAPAX_REGISTRY",
+    help: "append an event to the stream __registry__ of a folder when a stream in or below it is created, closed or deleted",
+    kind: toggle(),
+    fallback: false,
+    reload: "restart",
+  },
   allowLoopbackWebhooks: {
     flag: "no-loopback-webhooks",
     env: "HAPAX_NO_LOOPBACK_WEBHOOKS",

@@ -66,6 +66,7 @@ describe("options", () => {
       insecurePublic: false,
       quotas: {},
       stateOffsets: false,
+      registry: false,
       testFaults: false,
       allowLoopbackWebhooks: true,
       logFormat: "auto",

@@ -125,6 +125,7 @@ test("a server that is not there ends a tail with exit code 3, at once", async (
 test("an event beyond the limit ends a tail: no other connection can cure it", async () => {
   const position = {
     offset: "0",
+    start: undefined,
     cursor: undefined,
     isClosed: false,
     controls: 0,

@@ -16,10 +16,11 @@ import { SseDecoder } from "../protocol/sse-decoder.ts";
 import { parseCountOption } from "./arguments.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
-import { CommandFailure, EXIT, systemCode, usageFailure } from "./failure.ts";
+import { CommandFailure, EXIT, systemCode } from "./failure.ts";
 import { cliAnswerOf, begin, PAUSES, refusal, send, unreachable } from "./http.ts";
 import { contentTypeOf, notAStream } from "./read.ts";
 import { createRecordWriter, RECORD_OPTIONS, type RecordWriter } from "./records.ts";
+import { requireStart, START_OPTIONS, startOf, type StartQuery } from "./start.ts";
 import { resolveStream, type Target } from "./target.ts";
 
 /** Servers recycle connections after about 60 s; one that is silent for longer has died unnoticed. */
@@ -27,6 +28,8 @@ const SILENCE_MS_MAX = 90_000;
 
 interface Position {
   offset: string;
+  /** Where the first events begin, if not at the offset. */
+  start: StartQuery | undefined;
   cursor: string | undefined;
   isClosed: boolean;
   /** Control events seen: whether a connection brought anything. */
@@ -38,8 +41,10 @@ async function runTail(invocation: Invocation, context: Context): Promise<number
   const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
   const range = { min: 0, max: 86_400 * 366, fallback: 60 };
   const retrySeconds = parseCountOption("retry-seconds", invocation.value("retry-seconds"), range);
+  const start = startOf(invocation, context) ?? { offset: "now" };
   const position: Position = {
-    offset: startOffset(invocation),
+    offset: "offset" in start ? start.offset : "now",
+    start,
     cursor: undefined,
     isClosed: false,
     controls: 0,
@@ -61,13 +66,6 @@ async function runTail(invocation: Invocation, context: Context): Promise<number
   }
   await position.writer?.finish();
   return EXIT.done;
-}
-
-function startOffset(invocation: Invocation): string {
-  const offset = invocation.value("offset");
-  if (!invocation.has("from-start")) return offset ?? "now";
-  if (offset !== undefined) throw usageFailure("--from-start and --offset exclude each other");
-  return "-1";
 }
 
 async function openWriter(
@@ -119,7 +117,8 @@ async function connect(
   signal: AbortSignal,
 ): Promise<CommandFailure | undefined> {
   let isPrinting = false;
-  const query = { offset: position.offset, live: "sse", cursor: position.cursor };
+  const start = position.start ?? { offset: position.offset };
+  const query = { ...start, live: "sse", cursor: position.cursor };
   const live = begin(context, { target, method: "GET", query, signal }, SILENCE_MS_MAX);
   try {
     await live.send();
@@ -131,6 +130,7 @@ async function connect(
     if (!/^text\/event-stream\b/i.test(live.header("content-type") ?? "")) {
       throw notAStream(target);
     }
+    requireStart(target, start, live);
     const isBase64 = live.header(STREAM_SSE_DATA_ENCODING.toLowerCase()) === "base64";
     const consumer = createConsumer(position, isBase64);
     for await (const chunk of live.chunks()) {
@@ -169,6 +169,7 @@ export function createConsumer(
       for (const part of joinable(position, held)) await position.writer?.write(part);
       held = [];
       position.offset = control.offset;
+      position.start = undefined;
       position.cursor = control.cursor ?? position.cursor;
       position.isClosed = control.isClosed;
       position.controls += 1;
@@ -223,6 +224,7 @@ export const tailCommand: Command = {
   options: [
     { name: "offset", value: "offset", help: "start after this offset (default: now)" },
     { name: "from-start", help: "start at the beginning of the stream" },
+    ...START_OPTIONS,
     {
       name: "retry-seconds",
       value: "seconds",
@@ -237,6 +239,7 @@ export const tailCommand: Command = {
   ],
   examples: [
     ["new records only", "hapax tail orders"],
+    ["the last ten, and then new ones", "hapax tail orders --last 10"],
     ["all records, and then new ones", "hapax tail orders --from-start"],
   ],
   run: runTail,

@@ -18,7 +18,7 @@ import type { Caller } from "./attempt.ts";
 import { type Batch, type LazyBatch, recordsOf, Seam, type StreamRecord } from "./batches.ts";
 import { Line, type Reconnect, SILENCE_MS_MAX } from "./line.ts";
 import { FIRST_CONTROL_MS_MAX, sseBatches, type SseFailure } from "./live-sse.ts";
-import { nextPage, type ReaderPlace, placeAt } from "./pages.ts";
+import { nextPage, type ReaderPlace, type ReaderStart, placeAt } from "./pages.ts";
 import type { PositionStore } from "./positions.ts";
 import { kindOf } from "./records.ts";
 import { wholePage } from "./reading.ts";
@@ -62,8 +62,12 @@ const PAUSES_MAX = 5;
  * ```
  */
 export interface FollowOptions {
-  /** The offset or position to begin after; `now` reads new records only. Default: the beginning of the stream. */
-  readonly from?: string | undefined;
+  /**
+   * The offset or position to begin after; `now` reads new records only. A `Date`: begin with what was stored at that time of the
+   * server or later. `{ last: n }`: begin with the last n records, at most 10,000 and a page of them. Default: the beginning of the
+   * stream.
+   */
+  readonly from?: ReaderStart | undefined;
   /**
    * How to wait for data. Default `auto`: Server-Sent Events for JSON and bytes; long-poll for text, and if events do not
    * get through.
@@ -169,7 +173,7 @@ async function* keptBatches<T>(
 ): AsyncGenerator<Batch<T>, void, undefined> {
   const { position, onUpToDate } = options;
   const kept = await position?.load();
-  const follower = new Follower<T>(line, placeAt(kept ?? options.from ?? "-1"), options.live);
+  const follower = new Follower<T>(line, placeAt(kept ?? options.from), options.live);
   let wasUpToDate = false;
   for await (const batch of follower.batches()) {
     yield batch;

@@ -20,9 +20,14 @@ import { kindOf } from "./records.ts";
 import { says } from "./head.ts";
 import { Interruption, type Line, SILENCE_MS_MAX } from "./line.ts";
 
+/** Where a reader begins: after an offset or a position, at what was stored at a time or later, or with the last records. */
+export type ReaderStart = string | Date | { readonly last: number };
+
 /** The place of a reader. Only `advance` moves it. */
 export interface ReaderPlace {
   offset: string;
+  /** What the first request asks for instead of an offset. */
+  begin: Readonly<Record<string, string | undefined>> | undefined;
   /** The life of the stream, if the server names it. */
   life: string | undefined;
   cursor: string | undefined;
@@ -32,11 +37,17 @@ export interface ReaderPlace {
   closed: boolean;
 }
 
-/** Returns the place where a reader begins: at an offset, or at a position, `<offset>/<life>`. */
-export function placeAt(position: string): ReaderPlace {
-  const [offset = "", life] = position.split("/");
+/** Returns the place where a reader begins. A position is `<offset>/<life>`. */
+export function placeAt(start: ReaderStart = "-1"): ReaderPlace {
+  const isPlace = typeof start === "string";
+  const [offset = "", life] = (isPlace ? start : "-1").split("/");
   return {
     offset,
+    begin: isPlace
+      ? undefined
+      : "last" in start
+        ? { last: `${start.last}` }
+        : { at: start.toJSON() },
     life,
     cursor: undefined,
     // Bytes, until a server names the type.
@@ -52,8 +63,9 @@ export async function nextPage<T>(
   place: ReaderPlace,
   live?: "long-poll",
 ): Promise<LazyBatch<T>> {
-  const { offset, life, cursor } = place;
-  const answer = line.begin({ cursor: live && cursor, life, live, offset });
+  const { begin, life, cursor } = place;
+  let { offset } = place;
+  const answer = line.begin({ cursor: live && cursor, life, live, ...(begin ?? { offset }) });
   try {
     await line.get(answer);
     const body = await wholeBody(answer);
@@ -61,6 +73,13 @@ export async function nextPage<T>(
     if (nextOffset === "") {
       // A portal or a proxy has answered; the server may be back soon.
       throw new Interruption(new HapaxError("internal", "answer without Stream-Next-Offset"));
+    }
+    if (begin !== undefined) {
+      const start = answer.header("stream-start-offset");
+      // Another server has sent the stream from its beginning.
+      if (start === undefined) throw new HapaxError("unsupported", `no ${Object.keys(begin)[0]}`);
+      place.offset = offset = start;
+      place.begin = undefined;
     }
     place.contentType = answer.header("content-type") ?? place.contentType;
     place.life = answer.header("stream-life") ?? life;

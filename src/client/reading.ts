@@ -17,7 +17,7 @@ import {
 } from "./batches.ts";
 import { utf8Of, joinBytes, decodeText } from "../base/bytes.ts";
 import { Line, type Reconnect } from "./line.ts";
-import { nextPage, type ReaderPlace, placeAt } from "./pages.ts";
+import { nextPage, type ReaderPlace, type ReaderStart, placeAt } from "./pages.ts";
 import { kindOf } from "./records.ts";
 
 /**
@@ -45,8 +45,12 @@ import { kindOf } from "./records.ts";
  * ```
  */
 export interface ReadOptions {
-  /** The offset or position to begin after. Default: the beginning of the stream. `now` is its tail. */
-  readonly from?: string | undefined;
+  /**
+   * The offset or position to begin after; `now` is the tail. A `Date`: begin with what was stored at that time of the server or
+   * later. `{ last: n }`: begin with the last n records, at most 10,000 and a page of them; `stream.last` returns any number.
+   * Default: the beginning of the stream.
+   */
+  readonly from?: ReaderStart | undefined;
   /** How long an outage may last, in milliseconds. Default: `retry.totalMs` of the client. */
   readonly patienceMs?: number;
   /** Called with every failure that is tried again. */
@@ -105,7 +109,7 @@ export function startReading<T = unknown>(
 ): Reading<T> {
   const open = (place: ReaderPlace): AsyncGenerator<Batch<T>, void, undefined> =>
     pagesFrom(new Line(caller, url, options), place);
-  const start = (): ReaderPlace => placeAt(options.from ?? "-1");
+  const start = (): ReaderPlace => placeAt(options.from);
   return {
     async *[Symbol.asyncIterator]() {
       for await (const batch of open(start())) yield* recordsOf(batch);

@@ -7,6 +7,7 @@ import { type Created, type CreateOptions, type ForkOptions, given, sendCreate }
 import { type Following, type FollowOptions, startFollowing } from "./follow.ts";
 import { type ProducerHead, producerStateOf, type StreamHead } from "./head.ts";
 import { appendKeyed } from "./keyed.ts";
+import { type LastOptions, lastRecords } from "./last.ts";
 import { Peer } from "./peer.ts";
 import { Producer, type ProducerOptions } from "./producer.ts";
 import { type Reading, type ReadOptions, startReading } from "./reading.ts";
@@ -178,6 +179,28 @@ export class Stream<T = unknown> {
   /** Reads the stored records, up to the tail. */
   read<Value = T>(options: ReadOptions = {}): Reading<Value> {
     return startReading<Value>(this.#peer.caller, this.url, options);
+  }
+
+  /**
+   * Returns the last `count` records of a JSON stream, oldest first, at a cost that does not grow with the stream. Of another stream
+   * it returns what the last `count` appends hold, at most a page. Throws `unsupported` if the server cannot read backwards.
+   *
+   * ```ts
+   * import { connect } from "hapax/client";
+   * import { startNodeServer } from "hapax/node";
+   *
+   * const server = await startNodeServer({ store: "memory", port: 0 });
+   * const stream = connect<number>(`${server.url}/v1/stream/prices`);
+   * await stream.create();
+   * for (const price of [7, 8, 9]) await stream.append(price);
+   * console.assert((await stream.last(2)).join() === "8,9");
+   * const lastMinute = await stream.read({ from: new Date(Date.now() - 60_000) }).values();
+   * console.assert(lastMinute.length === 3);
+   * await server.stop();
+   * ```
+   */
+  last<Value = T>(count: number, options: LastOptions = {}): Promise<Value[]> {
+    return lastRecords<Value>(this.#peer.caller, this.url, count, options);
   }
 
   /** Reads the stored records and then the new ones, until the stream is closed. */

@@ -4,9 +4,11 @@
  */
 
 export const STREAM_NEXT_OFFSET = "Stream-Next-Offset";
+export const STREAM_START_OFFSET = "Stream-Start-Offset";
 export const STREAM_UP_TO_DATE = "Stream-Up-To-Date";
 export const STREAM_CLOSED = "Stream-Closed";
 export const STREAM_LIFE = "Stream-Life";
+export const STREAM_INCARNATION = "Stream-Incarnation";
 export const STREAM_CURSOR = "Stream-Cursor";
 export const STREAM_TTL = "Stream-TTL";
 export const STREAM_EXPIRES_AT = "Stream-Expires-At";

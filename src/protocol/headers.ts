@@ -8,9 +8,11 @@ export type HeaderGetter = (name: string) => string | undefined;
 /** In their usual form, for writing. */
 export const HEADER = {
   nextOffset: names.STREAM_NEXT_OFFSET,
+  startOffset: names.STREAM_START_OFFSET,
   upToDate: names.STREAM_UP_TO_DATE,
   closed: names.STREAM_CLOSED,
   life: names.STREAM_LIFE,
+  incarnation: names.STREAM_INCARNATION,
   cursor: names.STREAM_CURSOR,
   ttl: names.STREAM_TTL,
   expiresAt: names.STREAM_EXPIRES_AT,
@@ -69,6 +71,7 @@ export const SENT = {
   keyOverflow: "stream-key-overflow",
   keyFrom: "stream-key-from",
   retention: "stream-retention",
+  incarnation: "stream-incarnation",
   compactKey: "stream-compact-key",
   idempotencyKey: "idempotency-key",
   requestId: "x-request-id",
@@ -103,6 +106,7 @@ export const SINGLE_HEADERS: readonly string[] = [
   "stream-key-overflow",
   "stream-key-from",
   "stream-retention",
+  "stream-incarnation",
   "stream-compact-key",
 ];
 
@@ -112,9 +116,9 @@ export const CORS_ALLOW =
   "Content-Type, Content-Encoding, Authorization, If-Match, If-None-Match, Last-Event-ID, Stream-TTL, " +
   "Stream-Expires-At, Stream-Closed, Stream-Seq, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, " +
   "Producer-Id, Producer-Epoch, Producer-Seq, Producer-Session, Idempotency-Key, Prefer, " +
-  "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, Stream-Retention, Stream-Compact-Key, X-Request-Id, traceparent, tracestate";
+  "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, Stream-Retention, Stream-Compact-Key, Stream-Incarnation, X-Request-Id, traceparent, tracestate";
 export const CORS_EXPOSE =
-  "Stream-Next-Offset, Stream-Life, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
+  "Stream-Next-Offset, Stream-Start-Offset, Stream-Life, Stream-Incarnation, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
   "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Producer-Seq-Reused, " +
   "Idempotency-Replayed, Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +

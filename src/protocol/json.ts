@@ -117,6 +117,11 @@ export function jsonRecordEnd(stored: Uint8Array, count: number): number | undef
   return end;
 }
 
+/** Returns where the record that begins at this byte ends, with its comma; -1 if none begins there. Reads that record alone. */
+export function jsonRecordEndFrom(stored: Uint8Array, start: number): number {
+  return recordEndAfter(stored, start);
+}
+
 /** Whether a record begins at this byte, or the last one ends there. */
 export function isJsonRecordStart(stored: Uint8Array, at: number): boolean {
   // A record follows a comma; most bytes are refused by this alone.

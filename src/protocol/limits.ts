@@ -18,6 +18,9 @@ export const HELD_PER_PRODUCER_MAX = 256;
 /** What a client holds of one SSE event, in characters. The largest append has 22 Mi in base64. */
 export const SSE_EVENT_CHARS_MAX = 32 * 1024 * 1024;
 
+/** Records that one request can ask for from the end. */
+export const LAST_MAX = 10_000;
+
 /** The limits by name; PROTOCOL.md refers to them by these names. */
 export const LIMITS = {
   bodyBytesMax: BODY_BYTES_MAX,
@@ -166,10 +169,20 @@ export const LIMITS = {
   tellingBytesMax: 16 * 1024 * 1024,
   /** Forks of forks. A read looks through all of them. */
   forkDepthMax: FORK_DEPTH_MAX,
+  /** Records that `last` asks for: with the shortest ones, a tenth of a page. Who wants more asks again, before the first of them. */
+  lastMax: LAST_MAX,
   /** Names that one page of the list looks at. It skips deleted and expired ones. */
   listLookedMax: 5000,
   /** Streams listed in one answer. */
   listMax: 1000,
+  /** Backups at once: each keeps room from being given back. */
+  backupsMax: 4,
+  /** A backup that was silent for so long gives its place to a new one. A client that waits between two parts waits less. */
+  backupSilentMs: 15_000,
+  /** Without a request for so long a backup has ended. */
+  backupLeaseMs: 60_000,
+  /** Bytes of one answer of a backup: small beside the room for answers, and large beside what a request costs. */
+  backupPartBytesMax: 1024 * 1024,
   /** Forks that the description of a stream names: more than a person looks at, and an answer of at most 200 KB. */
   forksShownMax: 100,
   /** Subscriptions of identities without a namespace, of each namespace, and of the server: so no tenant uses up all. */

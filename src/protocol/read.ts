@@ -2,13 +2,31 @@
 
 import { HapaxError } from "../base/errors.ts";
 import { invalid } from "./refusal.ts";
-import { type ParsedOffset, parseOffset, parseQuery, type QueryString } from "./values.ts";
+import { LIMITS } from "./limits.ts";
+import {
+  parseCount,
+  type ParsedOffset,
+  parseOffset,
+  parseQuery,
+  parseRfc3339,
+  type QueryString,
+} from "./values.ts";
 
 export type ReadMode = "catch-up" | "long-poll" | "sse";
 
+/** The last records, all of them before an offset if there is one. */
+export interface LastStart {
+  readonly kind: "last";
+  readonly count: number;
+  readonly before: ParsedOffset | undefined;
+}
+
+/** Where a read begins: at an offset, so many records before the end, or at what was stored at a time or later. */
+export type ReadStart = ParsedOffset | LastStart | { readonly kind: "time"; readonly atMs: number };
+
 export interface ReadRequest {
   readonly mode: ReadMode;
-  readonly from: ParsedOffset;
+  readonly from: ReadStart;
   /** The life of the stream that the reader means, if it names one. */
   readonly life: string | undefined;
   readonly cursor: string | undefined;
@@ -38,12 +56,14 @@ export function parseRead(query: string, lastEventId?: string): ReadRequest {
   const offset = single(parameters, "offset");
   const life = single(parameters, "life");
   const mode = parseMode(live);
-  if (offset === undefined) {
+  const from = parseStart(parameters, offset, mode);
+  if (from === undefined) {
     if (mode !== "catch-up") throw invalid("offset", `is required with live=${mode}`);
     return { ...CATCH_UP, life, stateOffsets };
   }
-  const from = parseOffset(offset);
-  if (from === undefined) throw invalid("offset", "is not an offset of this server, -1 or now");
+  if (stateOffsets === true && from.kind === "last" && from.before !== undefined) {
+    throw invalid("state-offsets", "cannot be added before an offset");
+  }
   const cursor = single(parameters, "cursor");
   if (mode !== "sse" || lastEventId === undefined || lastEventId === "") {
     return { mode, from, life, cursor, isResumed: false, stateOffsets };
@@ -53,6 +73,43 @@ export function parseRead(query: string, lastEventId?: string): ReadRequest {
     throw invalid("Last-Event-ID", "is not an offset of this server");
   }
   return { mode, from: last, life, cursor, isResumed: true, stateOffsets };
+}
+
+/** One of `offset`, `last` and `at`. Undefined: none of them is there. */
+function parseStart(
+  parameters: QueryString,
+  offset: string | undefined,
+  mode: ReadMode,
+): ReadStart | undefined {
+  const last = single(parameters, "last");
+  const at = single(parameters, "at");
+  const before = single(parameters, "before");
+  const given = [offset, last, at].filter((value) => value !== undefined);
+  if (given.length > 1) throw invalid("offset", "excludes last and at, and these each other");
+  if (before !== undefined && (last === undefined || mode !== "catch-up")) {
+    throw invalid("before", "needs last, and excludes live");
+  }
+  if (last !== undefined) return parseLast(last, before);
+  if (at !== undefined) {
+    const atMs = parseRfc3339(at);
+    if (atMs === undefined) throw invalid("at", "is not a time as RFC 3339 has it");
+    return { kind: "time", atMs };
+  }
+  if (offset === undefined) return undefined;
+  const from = parseOffset(offset);
+  if (from === undefined) throw invalid("offset", "is not an offset of this server, -1 or now");
+  return from;
+}
+
+function parseLast(last: string, before: string | undefined): LastStart {
+  const count = parseCount(last);
+  if (count === undefined || count < 1 || count > LIMITS.lastMax) {
+    throw invalid("last", `is not a number from 1 to ${LIMITS.lastMax}`);
+  }
+  if (before === undefined) return { kind: "last", count, before: undefined };
+  const end = parseOffset(before);
+  if (end === undefined) throw invalid("before", "is not an offset of this server, -1 or now");
+  return { kind: "last", count, before: end };
 }
 
 function parseFlag(parameters: QueryString, name: string): boolean | undefined {

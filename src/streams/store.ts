@@ -15,7 +15,9 @@
  *   S7  after close every call rejects with `store_closed`;
  *   S8  the store owns what it keeps: a caller may reuse its buffers once the commit has resolved;
  *   S9  data that was trimmed may be gone: a read there returns what is kept, or nothing, and never an error. From
- *       the offset of the trim on everything is as before.
+ *       the offset of the trim on everything is as before;
+ *   S13 a seek returns where the first append begins, of those that begin in [from, to), whose change has this time or a
+ *       later one; `to` if there is none. It returns the same after a restart, and after the store has moved its data.
  *
  * A store that several processes can open, one after the other (`takeOver` of the conformance suite):
  *   S10 once another process has taken the store over, a commit rejects with `shard_moved`, and nothing that it holds is
@@ -26,7 +28,7 @@
  */
 
 import type { Change } from "./core/change.ts";
-import type { Offset, StreamId } from "./core/types.ts";
+import type { Offset, StreamId, TimeMs } from "./core/types.ts";
 import type { World } from "./core/world.ts";
 
 /** Keeps streams. Its contract stands at the head of `store.ts`. */
@@ -43,6 +45,8 @@ export interface Store {
   readonly room: StoreRoom;
   commit(changes: readonly Change[]): Promise<void>;
   read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page>;
+  /** Finds the first append that was stored at a time or later. Times never go back within a stream, so halving finds it. */
+  seek(stream: StreamId, from: Offset, to: Offset, atMs: TimeMs): Promise<Offset>;
   /**
    * Optional. Returns at least 128 random bits as text: the same whenever the store is opened, kept apart from its data. The keys
    * that sign webhooks are made from it. Without it they are new at each start, and tokens of earlier wakes count no more.
@@ -50,6 +54,11 @@ export interface Store {
   secret?(): Promise<string>;
   /** Optional. The salt of the first of these keys, for stores that must have the same ones. Default: random. */
   readonly signingSalt?: string;
+  /**
+   * Optional. Takes an instant between two commits, and keeps all that the store was then until the backup is released. Everything
+   * that was acknowledged before the call is in it. Without it `hapax backup` answers `unsupported`.
+   */
+  backup?(): Promise<StoreBackup>;
   /** Returns the sizes at this moment, for metrics. */
   stats(): StoreStats;
   close(): Promise<void>;
@@ -72,6 +81,42 @@ export interface StoreStats {
   readonly fileBytes: number;
   /** How long it took to open the store. */
   readonly recoveryMs: number;
+}
+
+/** A journal at one instant. docs/formats/backup.md has the form in which it is kept. */
+export interface StoreBackup {
+  /** 32 hexadecimal digits. */
+  readonly storeId: string;
+  /** The last commit that is in it, and the checksum of its frame. */
+  readonly lsn: number;
+  readonly crc: number;
+  /** How many changes the world had. */
+  readonly changes: number;
+  /** Oldest first. */
+  readonly segments: readonly BackupSegment[];
+  readonly images: readonly BackupImage[];
+  /** Reads bytes before the end of a segment. Throws `backup_over` if the store had to give up what the backup holds. */
+  readSegment(number: number, position: number, length: number): Promise<Uint8Array>;
+  readImage(lsn: number, position: number, length: number): Promise<Uint8Array>;
+  /** May be called again. */
+  release(): void;
+}
+
+/** A segment as it is at the instant of a backup. Number and salt name its content up to any end. */
+export interface BackupSegment {
+  readonly number: number;
+  readonly firstLsn: number;
+  readonly salt: number;
+  /** CRC of the frame before its first one. */
+  readonly crcBefore: number;
+  /** Where its last frame ends. */
+  readonly end: number;
+}
+
+/** A snapshot: the state at this LSN. */
+export interface BackupImage {
+  readonly lsn: number;
+  readonly bytes: number;
 }
 
 /** What a store promises. The server compares it with its options before it starts. */

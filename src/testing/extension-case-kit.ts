@@ -17,7 +17,8 @@ export type ExtensionCapability =
   | "groups"
   | "compression"
   | "retention"
-  | "compaction";
+  | "compaction"
+  | "seeking";
 
 /** One case, without its server. */
 export interface CaseSpec {

@@ -14,6 +14,7 @@ import { lifeCases } from "./extension-cases-lives.ts";
 import { patienceCases } from "./extension-cases-patience.ts";
 import { retentionCases } from "./extension-cases-retention.ts";
 import { readingBackCases } from "./extension-cases-reading-back.ts";
+import { seekingCases } from "./extension-cases-seeking.ts";
 import { sessionCases } from "./extension-cases-sessions.ts";
 import { transactionAnswerCases } from "./extension-cases-transaction-answers.ts";
 import { transactionDecisionCases } from "./extension-cases-transaction-decisions.ts";
@@ -58,6 +59,7 @@ const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
   compression: compressionCases,
   retention: retentionCases,
   compaction: compactionCases,
+  seeking: seekingCases,
 };
 
 /** All capabilities that have cases. */

@@ -156,6 +156,16 @@ export function read(
   return store.read(id as StreamId, from as Offset, to as Offset, bytesMax);
 }
 
+export function seek(
+  store: Store,
+  id: number,
+  from: number,
+  to: number,
+  atMs: number,
+): Promise<Offset> {
+  return store.seek(id as StreamId, from as Offset, to as Offset, atMs as TimeMs);
+}
+
 /** Reads everything between two offsets, page by page. */
 export async function readAll(
   store: Store,
@@ -215,7 +225,7 @@ export async function rejects(
 
 /** Returns the world as text, in an order that does not depend on its history. */
 export function describeWorld(world: World): string {
-  const { streams, byId, nextId, timeMs, signingKeys } = world;
+  const { streams, byId, nextId, timeMs, signingKeys, incarnation } = world;
   const { byId: subscriptions, generationFloor } = world.subscriptions;
   const ids = [...byId.keys()].toSorted((one, other) => one - other);
   const groups = describeGroups(world.groups);
@@ -225,6 +235,7 @@ export function describeWorld(world: World): string {
     nextId,
     timeMs,
     signingKeys,
+    incarnation,
     subscriptions,
     generationFloor,
     groups,

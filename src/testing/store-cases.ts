@@ -16,6 +16,7 @@ import {
   read,
   readAll,
   rejects,
+  seek,
   write,
 } from "./store-case-kit.ts";
 
@@ -274,6 +275,7 @@ const endings: readonly ConformanceCase[] = [
       await write(store, created(1), appended(1, "data"));
       await store.close();
       await rejects(read(store, 1, 0, 4), "store_closed", "a read after close");
+      await rejects(seek(store, 1, 0, 4, 1), "store_closed", "a seek after close");
       await rejects(store.commit([appended(1, "late")]), "store_closed", "a commit after close");
       await rejects(store.commit([]), "store_closed", "an empty commit after close");
     },

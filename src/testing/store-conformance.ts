@@ -4,6 +4,7 @@ import { storeCases } from "./store-cases.ts";
 import type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
 import { durableStoreCases } from "./store-durable-cases.ts";
 import { fencingStoreCases } from "./store-fencing-cases.ts";
+import { seekStoreCases } from "./store-seek-cases.ts";
 import { groupStoreCases, trimStoreCases } from "./store-trim-cases.ts";
 
 export type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
@@ -14,6 +15,7 @@ export const STORE_CASES: readonly ConformanceCase[] = [
   ...trimStoreCases,
   ...durableStoreCases,
   ...groupStoreCases,
+  ...seekStoreCases,
   ...fencingStoreCases,
 ];
 

@@ -37,6 +37,7 @@ const HISTORY: readonly (readonly Change[])[] = [
   [created(6, { name: "/case/gone" as StreamName }, 52), appended(6, "gone")],
   [ended("removed", 6, 60), ended("touched", 2, 61)],
   [{ kind: "signing_key_added", atMs: 70 as TimeMs, key: '{"kty":"OKP"}' }],
+  [{ kind: "incarnation_begun", atMs: 70 as TimeMs, number: 3, mark: 0x9ab1c3d4 }],
   [created(7, { name: "/case/gone" as StreamName }, 71), appended(7, "back", { closes: true })],
 ];
 

@@ -19,5 +19,6 @@ export {
   type Publisher,
 } from "./outbox/publisher.ts";
 export { createRelay, type Relay } from "./outbox/relay.ts";
+export { acceptRestore } from "./outbox/target.ts";
 export type { RelayOptions } from "./outbox/relay-options.ts";
 export type { DeadLetterGroup } from "../base/dead-letter.ts";

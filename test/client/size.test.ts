@@ -34,9 +34,9 @@ beforeAll(async () => {
   page = await bundlePage();
 }, 60_000);
 
-test("a page that connects costs at most 13,260 bytes, minified and gzipped", () => {
+test("a page that connects costs at most 13,480 bytes, minified and gzipped", () => {
   console.log(`a page: ${String(page.bytes)} of ${String(PAGE_BYTES_MAX)} bytes`);
-  expect(PAGE_BYTES_MAX).toBe(13_260);
+  expect(PAGE_BYTES_MAX).toBe(13_480);
   expect(page.bytes).toBeLessThanOrEqual(PAGE_BYTES_MAX);
   // It is a client: what a page leaves out are positions and the visibility of documents.
   expect(page.bytes).toBeGreaterThan(0.9 * client.bytes);

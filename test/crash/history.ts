@@ -40,6 +40,7 @@ export class History {
       room: store.room,
       stats: () => store.stats(),
       read: (stream, from, to, bytesMax) => store.read(stream, from, to, bytesMax),
+      seek: (...range) => store.seek(...range),
       close: () => store.close(),
       commit: async (changes) => {
         if (this.#underWay !== undefined) throw new Error("two commits run at once");

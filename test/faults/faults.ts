@@ -22,6 +22,7 @@ import { ecosystemFaults } from "./ecosystem.ts";
 import { errorFaults } from "./errors.ts";
 import { consoleFaults } from "./console.ts";
 import { dashboardFaults } from "./dashboard.ts";
+import { backupFaults } from "./backups.ts";
 import { copyFaults } from "./copies.ts";
 import { directoryFaults } from "./directories.ts";
 import { doorFaults } from "./doors.ts";
@@ -54,6 +55,7 @@ import { poisonFaults } from "./poison.ts";
 import { processingFaults } from "./processing.ts";
 import { queryBuilderFaults } from "./query-builders.ts";
 import { quotaFaults } from "./quotas.ts";
+import { registryFaults } from "./registries.ts";
 import { retentionFaults } from "./retention.ts";
 import { requestFaults } from "./requests.ts";
 import { redisFaults } from "./redis.ts";
@@ -61,6 +63,7 @@ import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
 import { objectWorkFaults } from "./object-work.ts";
 import { sagaFaults } from "./sagas.ts";
+import { seekingFaults } from "./seeking.ts";
 import { sessionFaults } from "./sessions.ts";
 import { tlsFaults } from "./tls.ts";
 import { stormFaults } from "./storms.ts";
@@ -93,6 +96,7 @@ export const faults: readonly Fault[] = [
   ...consoleFaults,
   ...dashboardFaults,
   ...copyFaults,
+  ...backupFaults,
   ...directoryFaults,
   ...doorFaults,
   ...namespaceFaults,
@@ -111,8 +115,10 @@ export const faults: readonly Fault[] = [
   ...lifeFaults,
   ...quotaFaults,
   ...requestFaults,
+  ...registryFaults,
   ...retentionFaults,
   ...compactionFaults,
+  ...seekingFaults,
   ...keyFaults,
   ...stormFaults,
   ...logFaults,

@@ -22,8 +22,8 @@ export const lifeFaults: readonly Fault[] = [
     name: "a reader of an earlier life gets data of the stream that is there now",
     guarantee: "G31",
     file: "src/streams/server/reads.ts",
-    find: "if (life === undefined || life === lifeOf(state)) return;",
-    replace: "if (life !== lifeOf(state)) return;",
+    find: "if (life === undefined || life === own) return;",
+    replace: "if (life !== own) return;",
     caughtBy: {
       file: PROTOCOL,
       test: "§7.9 a stream that is created anew has another life, and refuses readers of the one before",
@@ -33,8 +33,8 @@ export const lifeFaults: readonly Fault[] = [
     name: "a position in a database is taken for one of the stream that is there now",
     guarantee: "G31",
     file: "src/client/processing/pipeline-sink.ts",
-    find: "if (named !== life) return [];",
-    replace: 'if (`${named}` === life + "/") return [];',
+    find: "if (named === undefined || (named !== life && !isOtherIncarnation(named, life))) return [];",
+    replace: 'if (named === undefined || named === life + "/") return [];',
     caughtBy: {
       file: PIPELINES,
       test: "G31 is processed from its beginning by a pipeline whose positions are in a database",

@@ -107,7 +107,7 @@ export const objectFaults: readonly Fault[] = [
     name: "objects: pages lose what a small last page had",
     guarantee: "G70",
     file: PAGES,
-    find: "    for (const piece of last.pieces) page.add(piece);",
+    find: "    for (const [index, piece] of last.pieces.entries()) page.add(piece, timeOf(last, index));",
     replace: "",
     caughtBy: { file: STORE_TEST, test: IN_PAGES },
   },

@@ -110,8 +110,8 @@ export const outboxFaults: readonly Fault[] = [
     name: "a batch goes to the server without its number",
     guarantee: "G28",
     file: "src/toolkit/outbox/hapax-publisher.ts",
-    find: '"key" in identity ? { key: identity.key, signal } : { producer: identity, signal };',
-    replace: '"key" in identity ? { key: identity.key, signal } : { signal };',
+    find: '"key" in identity ? { key: identity.key } : { producer: identity };',
+    replace: '"key" in identity ? { key: identity.key } : { key: globalThis.crypto.randomUUID() };',
     caughtBy: {
       file: HAPAX,
       test: "every event is in its stream once, over a bad network and with relays that die at any point",

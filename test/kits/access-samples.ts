@@ -122,6 +122,18 @@ const lookAtCluster: Sample = {
   needsWholeServer: true,
 };
 
+/** A store in memory has no backups, and none is running. */
+const ofBackups = (target: string, right: Outcome): Sample => ({
+  ...plain(target, ["admin"]),
+  needsWholeServer: true,
+  right,
+});
+
+const readOfBackup = (what: string) => {
+  const sample = ofBackups(`/_hapax/backups/none/${what}/1`, [410, "backup_over"]);
+  return { GET: sample, HEAD: sample };
+};
+
 /* Transactions. */
 
 const OPERATION_NEEDS = ["append", "create", "close", "consume", "subscribe"] as const;
@@ -323,6 +335,10 @@ export const SAMPLES: Readonly<Record<string, Readonly<Record<string, Sample>>>>
   },
   "/_hapax/tokens": { GET: lookAtTokens, HEAD: lookAtTokens },
   "/_hapax/cluster": { GET: lookAtCluster, HEAD: lookAtCluster },
+  "/_hapax/backups": { POST: ofBackups("/_hapax/backups", [501, "unsupported"]) },
+  "/_hapax/backups/{backup}": { DELETE: ofBackups("/_hapax/backups/none", [204]) },
+  "/_hapax/backups/{backup}/segments/{segment}": readOfBackup("segments"),
+  "/_hapax/backups/{backup}/snapshots/{lsn}": readOfBackup("snapshots"),
   // Sources have no dashboard: the build adds it.
   "/_hapax/ui": {
     GET: plain("/_hapax/ui", "nothing", 308),

@@ -28,6 +28,8 @@ export interface World {
   readonly onQuestion?: (question: string) => void;
   /** Called with everything on stdout so far, after each write. */
   readonly onOutput?: (text: string) => void;
+  /** Called with what is written to stdout that is no text. */
+  readonly onBytes?: (bytes: Uint8Array) => void;
   /** Given the function that sends a signal to the command. */
   readonly onReady?: (send: (signal: StopSignal) => void) => void;
   /** Given the function that sends SIGHUP to the command. */
@@ -80,6 +82,7 @@ export async function hapax(words: readonly string[], world: World = {}): Promis
       isTerminal,
       write: async (chunk) => {
         out.push(typeof chunk === "string" ? encoder.encode(chunk) : Uint8Array.from(chunk));
+        if (typeof chunk !== "string") world.onBytes?.(Uint8Array.from(chunk));
         world.onOutput?.(text());
         await Promise.resolve();
       },

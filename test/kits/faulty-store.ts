@@ -59,6 +59,7 @@ export function openFaultyStore(inner: Store, plan: FaultPlan = {}): FaultyStore
       if (reads === failRead) throw new Error(`read ${reads} fails on purpose`);
       return inner.read(stream, from, to, bytesMax);
     },
+    seek: (...range) => inner.seek(...range),
     failNextCommit() {
       failCommit = Math.min(failCommit, commits + 1);
     },

@@ -58,6 +58,7 @@ export function openGatedStore(inner: Store): GatedStore {
     },
     commit: (changes) => (isGateOpen ? inner.commit(changes) : enqueue(changes)),
     read: (stream, from, to, bytesMax) => inner.read(stream, from, to, bytesMax),
+    seek: (...range) => inner.seek(...range),
     arrival() {
       if (queue.length > 0) return Promise.resolve();
       return new Promise((resolve) => arrivals.push(resolve));

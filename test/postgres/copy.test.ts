@@ -237,4 +237,26 @@ describe.skipIf(reason !== undefined)("hapax copy", () => {
       });
     }
   });
+
+  test("G144 an incarnation goes with the store into a database, and begins there with --in-place", async () => {
+    const dir = freshDirectory();
+    const store = await openFile(dir);
+    expect(await appendAll(store, [0])).toEqual([200]);
+    expect(await hapax(["restore", "--in-place", dir])).toMatchObject({ code: 0 });
+    const schema = freshSchema();
+    const words = ["--schema", schema, "--durability", "os"];
+    expect(await hapax(["copy", dir, urlOf(), ...words])).toMatchObject({ code: 0 });
+    const copied = await openTables(schema);
+    const { incarnation } = copied.world;
+    await copied.close();
+    expect(incarnation.number).toBe(2);
+    const more = ["--store", urlOf(), "--schema", schema, "--json"];
+    const told = await hapax(["restore", "--in-place", ...more], { id: "9ab1c3d4".repeat(4) });
+    expect(told).toMatchObject({ code: 0, stdout: '{"incarnation":"3-9ab1c3d4"}\n' });
+    const next = await openTables(schema);
+    expect(next.world.incarnation).toEqual({ number: 3, mark: 0x9ab1c3d4 });
+    expect(next.world.streams.size).toBe(1);
+    await expect(next.backup?.()).rejects.toMatchObject({ code: "unsupported" });
+    await next.close();
+  });
 });

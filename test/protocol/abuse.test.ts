@@ -200,6 +200,7 @@ const TWICE: Readonly<Record<string, readonly [string, string]>> = {
   "stream-key-from": ["content", "PUT"],
   "stream-retention": ["bytes=1000", "PUT"],
   "stream-compact-key": ["id", "PUT"],
+  "stream-incarnation": ["1", "POST"],
 };
 const PRODUCER = { "producer-id": "p", "producer-epoch": "0", "producer-seq": "0" };
 

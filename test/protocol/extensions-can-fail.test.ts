@@ -233,6 +233,37 @@ const broken: readonly Broken[] = [
     ],
   },
   {
+    rule: "a server that returns one record more than was asked for",
+    wrong: {
+      request(passing) {
+        passing.path = passing.path.replace(
+          /(?<=[?&]last=)[1-9][0-9]{0,2}(?=&|$)/,
+          (count) => `${Number(count) + 1}`,
+        );
+      },
+    },
+    seenBy: [
+      "§7.10 the last records are returned, also when they begin inside an append",
+      "§7.10 of a stream that is not JSON the last appends are returned, whole",
+      "§7.10 a stream is read backwards, without a gap, to an answer that is empty",
+      "§7.10 a live reader gets the last records first",
+    ],
+  },
+  {
+    rule: "a server that looks for a time a day before",
+    wrong: {
+      request(passing) {
+        passing.path = passing.path.replace(/(?<=[?&]at=)[0-9T:.-]+Z/, (time) =>
+          new Date(Date.parse(time) - 86_400_000).toISOString(),
+        );
+      },
+    },
+    seenBy: [
+      "§7.11 a read at a time begins with the first append that was stored then or later",
+      "§7.11 what a fork has of its source keeps its times",
+    ],
+  },
+  {
     rule: "a server that cannot be asked about a producer",
     wrong: {
       request({ method, headers }) {
@@ -453,6 +484,12 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
     async instead({ path }) {
       return path.startsWith("/_hapax/compaction") ? refusal(404, "not_found") : undefined;
     },
+  },
+  seeking: {
+    request: (passing) => {
+      passing.path = passing.path.replaceAll(/(?<=[?&])(?:last|at)=/g, "x=");
+    },
+    answer: async (passed) => withoutAnswer(passed, "stream-start-offset"),
   },
 };
 

@@ -1,4 +1,4 @@
-// What Hapax has beyond the public protocol: PROTOCOL.md §4.5, §12, §14 to §20 and §23, on every store and lane.
+// What Hapax has beyond the public protocol: PROTOCOL.md §4.5, §7.10, §7.11, §12, §14 to §20 and §23, on every store and lane.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ import { extensionCapabilities, extensionCases } from "../../src/testing/testing
 vi.setConfig({ maxConcurrency: 16 });
 
 /** A case that vanishes must be seen. */
-const CASES = 478;
+const CASES = 492;
 
 const directories: string[] = [];
 const servers: NodeServer[] = [];
@@ -96,7 +96,7 @@ test(`there are ${CASES} cases, each with a title of its own and a section`, () 
   const after = ["17", "18", "19", "19.1", "19.2", "19.3", "19.4"];
   const groups = ["20", "20.1", "20.2", "20.3", "20.4"];
   const retention = ["23.1", "23.2", "23.3", "23.4", "26.1", "26.2", "26.3"];
-  const first = ["4.1", "4.5", "5.2", "7.9"];
+  const first = ["4.1", "4.5", "5.2", "7.10", "7.11", "7.9"];
   expect(sections).toEqual([...before, ...after, ...groups, ...retention, ...first]);
 });
 

@@ -14,7 +14,7 @@ import { call, type HttpAnswer } from "./raw-http.ts";
 
 export interface Passing {
   readonly method: string;
-  readonly path: string;
+  path: string;
   readonly headers: IncomingHttpHeaders;
   body: Buffer;
 }

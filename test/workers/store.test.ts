@@ -27,7 +27,7 @@ describe.runIf(why === undefined)("the store of an object", () => {
     "keeps the contract of stores, in %s",
     async (mode) => {
       const names = await host.object("Stores", "none").json<string[]>("/cases");
-      expect(names).toHaveLength(28); // A case that vanishes must be seen.
+      expect(names).toHaveLength(31); // A case that vanishes must be seen.
       for (const [at, name] of names.entries()) {
         const object = host.object("Stores", `${mode} ${at}`);
         const outcome = await object.json<string>(`/case?at=${at}&mode=${mode}`);

@@ -7,6 +7,7 @@
  *   - a target whose end is not the end of such an append has data that is not of this copy, and is refused.
  */
 
+import { splitLife } from "../../base/incarnation.ts";
 import {
   PRODUCER_EPOCH,
   PRODUCER_ID,
@@ -181,7 +182,11 @@ export class ServerTarget implements TargetStream {
 
   #isForeign(what: string): CommandFailure {
     const { label } = this.#target;
+    const [, incarnation] = splitLife(this.#facts.life);
+    const restored =
+      "the source was restored from a backup: it may lack what an earlier copy has brought, and nothing is mixed";
     return new CommandFailure(EXIT.refused, `${label} ${what}: it was not made by this copy`, [
+      ...(incarnation === "1" ? [] : [restored]),
       "choose another stream, or delete it; an empty stream with the same options is taken",
     ]);
   }

@@ -3,6 +3,7 @@
 import {
   STREAM_COMPACT_KEY,
   STREAM_EARLIEST_OFFSET,
+  STREAM_INCARNATION,
   STREAM_RETENTION,
 } from "../../protocol/header-names.ts";
 import { type Call, Caller, withQuery } from "../attempt.ts";
@@ -92,6 +93,17 @@ export class Connection {
     options: TransactionOptions = {},
   ): Promise<Committed<Value>> {
     return this.#transactions.run(collect, options);
+  }
+
+  /**
+   * Names the incarnation of the server: another one after a restore from a backup. Undefined if the server names none.
+   * `transaction` takes it, to be refused by any other one.
+   */
+  async incarnation(
+    options: { readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<string | undefined> {
+    const call = { method: "GET", url: `${this.#addresses.base}/_hapax/health`, ...options };
+    return (await settleCall(this.#caller, call)).header(STREAM_INCARNATION);
   }
 
   /**

@@ -242,8 +242,7 @@ export class DeadLetters {
     if (recordText !== undefined) return new JsonText(recordText);
     if (recordBytes === undefined) return record;
     const life = id.split("/").at(-2) ?? "";
-    const from = `${offset}/${life}`;
-    for await (const whole of readStored(this.#hapax, stream, { from }).pages()) {
+    for await (const whole of this.#pagesFrom(stream, offset, life)) {
       const page = fromOffset(whole, offset);
       const places = new Places(page);
       const bytes = places.bytesAt(0).subarray(0, recordBytes);
@@ -251,6 +250,16 @@ export class DeadLetters {
       return codecOf(page.contentType).isJson ? new JsonText(textOfBytes(bytes)) : bytes;
     }
     throw new HapaxError("stream_gone", `${stream} has no such record at ${offset} any more`);
+  }
+
+  /** A letter of before a restore went back in time together with its record: the offset alone names it. */
+  async *#pagesFrom(stream: string, offset: string, life: string) {
+    try {
+      yield* readStored(this.#hapax, stream, { from: `${offset}/${life}` }).pages();
+    } catch (error) {
+      if (!isHapaxError(error, "server_restored")) throw error;
+      yield* readStored(this.#hapax, stream, { from: offset }).pages();
+    }
   }
 
   #apply(members: ReadonlyMap<string, unknown>, bytes: Uint8Array): void {

@@ -3,6 +3,7 @@
  *
  *   - an answer that was lost is asked for again: each call names the last answer that was received;
  *   - what is settled while a call is on its way goes with the next one;
+ *   - a worker of a server whose data went back in time fails: it does not do jobs again in silence;
  *   - a worker that the server has forgotten has lost all its jobs, and joins again as another one.
  */
 
@@ -17,6 +18,7 @@ import { callJson, jsonCall, listOf, mapOf, memberMapOf, settleCall, withRetry }
 import { numberIn } from "./claim.ts";
 import type { JobLease } from "./lease.ts";
 import type { Addresses } from "./paths.ts";
+import { KnownLives } from "./restored.ts";
 
 /** A job as it was given. */
 export interface GivenJob {
@@ -62,6 +64,7 @@ export class JobMembership {
   #seen = 0;
   #leaseMs = 30_000;
   #queue: Waiting[] = [];
+  readonly #lives = new KnownLives();
   #isSending = false;
   #isWaiting = false;
 
@@ -109,6 +112,7 @@ export class JobMembership {
     const stored = storedIn(text);
     return listOf(answer.get("jobs")).map((value, index) => {
       const job = jobOf(value, { group, member, token });
+      this.#lives.meet(job.lease.stream, job.life);
       return { ...job, stored: () => stored(index) };
     });
   }

@@ -8,6 +8,7 @@
  *     claim any more is lost, and its signal aborts;
  *   - a lease that was given back is never taken again under the same token, also if an older answer still has it;
  *   - a lease reads only the life of the stream that was leased;
+ *   - a member of a server whose data went back in time fails: it does not go on from an older offset in silence;
  *   - a member that the server has forgotten has lost all its leases, and joins again as another one.
  */
 
@@ -16,6 +17,7 @@ import { type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
 import { callJson, withRetry } from "./calls.ts";
 import { type ClaimedStream, claimOf, numberIn } from "./claim.ts";
+import { KnownLives } from "./restored.ts";
 import { Committer } from "./committer.ts";
 import type { ConsumerEvent } from "./events.ts";
 import { ConsumerLease } from "./held.ts";
@@ -65,6 +67,7 @@ export interface MembershipParts<T> {
 export class Membership<T> {
   readonly #parts: MembershipParts<T>;
   readonly #committer: Committer;
+  readonly #lives = new KnownLives();
   readonly #held = new Map<number, ConsumerLease<T>>();
   /** Tokens that were given back, until no answer can have them any more. */
   readonly #returned = new Set<number>();
@@ -202,6 +205,12 @@ export class Membership<T> {
   #adopt({ stream, life, offset }: ClaimedStream, token: number, member: string): void {
     const { group } = this.#parts.options;
     assert(!this.#held.has(token), "a lease is held twice");
+    try {
+      this.#lives.meet(stream, life);
+    } catch (error) {
+      this.#parts.failed(error);
+      return;
+    }
     const lease = { group, member, stream, token };
     const held: ConsumerLease<T> = new ConsumerLease<T>(lease, life, offset, {
       ready: this.#parts.ready,

@@ -147,6 +147,11 @@ export interface PipelineOptions<T = unknown, Tx = unknown> {
   readonly closeMs?: number;
   /** How long an outage of the server or the sink may last, in milliseconds. Default: without limit. */
   readonly patienceMs?: number;
+  /**
+   * The incarnation of a restored server that you accept, as `server_restored` names it: the pipeline then goes on at the positions
+   * of its sink. It accepts one restore, and not the next one. Default: a server that was restored ends the pipeline.
+   */
+  readonly acceptRestored?: string | undefined;
   /** Ends the pipeline in order: the current record is finished and committed, but not tried again. */
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: (progress: PipelineProgress) => void;

@@ -8,6 +8,7 @@
  *   - a record whose outputs no transaction can hold is put aside, and does not fail other records.
  */
 
+import { splitLife } from "../../base/incarnation.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { encode, JsonText } from "../records.ts";
 import { knownCodec } from "./codecs.ts";
@@ -276,7 +277,8 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
       const { stream, life, lease, signal } = batch;
       const path = this.#borders.path("state.changelog", changelogOf(options, stream));
       const state = new KeyedState(options.charsMax);
-      const owner = { group: pipeline.group, stream, life };
+      // The changelog went back in time together with the stream: its state is that of the stream in every incarnation.
+      const owner = { group: pipeline.group, stream, life: splitLife(life)[0] };
       await state.restore(hapax.stream(path), owner, signal, async (offset) => {
         const { offsets } = await hapax.transaction(
           (tx) => {

@@ -6,7 +6,8 @@
  *   - a position is `<offset>/<life>`, or `<offset>+<n>/<life>`: n records after it. So a transaction has at most
  *     `batchMax` records, and a record that fails is alone in its own;
  *   - a position counts for the life of the stream that it names. A stream that was created anew at the path is
- *     processed from its beginning; one whose tail went back, as after a restore, is refused;
+ *     processed from its beginning; one whose tail went back is refused, and so is a server that was restored, until
+ *     the program accepts it;
  *   - a token does nothing after the sink has seen a greater one;
  *   - a failure of the sink itself counts against no record: one that it reports as its own, and any while it does
  *     not answer. Only a record that loses its connection again and again, while the sink answers other calls, counts as
@@ -14,6 +15,8 @@
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { splitLife, isOtherIncarnation } from "../../base/incarnation.ts";
+import { serverRestored } from "./restored.ts";
 import type { Sink, SinkPlace } from "./sink.ts";
 import type { LeasedBatch } from "./held.ts";
 import { fromOffset, Places } from "./places.ts";
@@ -87,6 +90,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     const held = await this.#places.get(batch, async () => {
       const place = { pipeline: this.#parts.options.group, stream };
       const { position } = await this.#take(place, token, signal);
+      this.#requireIncarnation(position, batch);
       await this.#requireReached(batch, position);
       return { place, token, position };
     });
@@ -100,6 +104,17 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
       }
     }
     if (!batch.isSettled) await batch.commit();
+  }
+
+  /** Refuses a position of before a restore, unless the program has accepted that restore. */
+  #requireIncarnation(position: string | undefined, { stream, life }: LeasedBatch<T>): void {
+    const [place = "", named] = position?.split("/") ?? [];
+    if (named === undefined || !isOtherIncarnation(named, life)) return;
+    const [, incarnation] = splitLife(life);
+    if (incarnation === this.#parts.options.acceptRestored) return;
+    const { code, message } = serverRestored(stream, named, life);
+    const next = `restore the database of the sink to that time too, or accept it: acceptRestored: "${incarnation}"`;
+    throw new HapaxError(code, `${message}. The sink is at ${place}: ${next}`);
   }
 
   /** Refuses a stream that ends before the position of the sink: its new records would be skipped. */
@@ -327,7 +342,8 @@ function placeOf(
   life: string,
 ): readonly [] | readonly [offset: string, count: number] {
   const [place = "", named] = position?.split("/") ?? [];
-  if (named !== life) return [];
+  // One of before a restore that the program has accepted is as good as one of now.
+  if (named === undefined || (named !== life && !isOtherIncarnation(named, life))) return [];
   const [offset = "", count = "0"] = place.split("+");
   return [offset, Number(count)];
 }

@@ -15,6 +15,7 @@ import {
   PRODUCER_EPOCH,
   PRODUCER_ID,
   PRODUCER_SEQ,
+  STREAM_INCARNATION,
 } from "../../protocol/header-names.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
@@ -37,6 +38,8 @@ export interface TransactionOptions {
    * of the first commit under it.
    */
   readonly producer?: TransactionProducer;
+  /** The incarnation of the server that is meant. Another one refuses the transaction with `server_restored`, whole. */
+  readonly incarnation?: string | undefined;
   /** Gives up waiting, with the signal's reason. A transaction that was sent may still be stored. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -85,6 +88,9 @@ export class ClientTransactions {
     const { key, producer } = options;
     if (key !== undefined) this.#checkKey(key);
     if (producer !== undefined) checkProducer(producer, key);
+    if (options.incarnation !== undefined && (key ?? producer) === undefined) {
+      throw invalid("a transaction with an incarnation needs an identity: key or producer");
+    }
     const draft = new Draft(this.#addresses, this.#codecs);
     let value: Value;
     try {
@@ -110,9 +116,10 @@ export class ClientTransactions {
     }, options);
   }
 
-  async #commit(draft: Draft, { key, producer, signal }: TransactionOptions): Promise<SettledCall> {
+  async #commit(draft: Draft, options: TransactionOptions): Promise<SettledCall> {
+    const { signal } = options;
     const frame = await this.#frame(draft, signal);
-    const identity = identityHeaders(key, producer);
+    const identity = identityHeaders(options);
     let settled: SettledCall;
     try {
       settled = await (identity === undefined
@@ -194,14 +201,17 @@ function answerOf(text: string): Pick<Committed<unknown>, "offsets" | "hasAnswer
 }
 
 /** Returns the headers of the caller's identity; undefined if the caller has not chosen one. */
-function identityHeaders(
-  key: string | undefined,
-  producer: TransactionProducer | undefined,
-): Readonly<Record<string, string>> | undefined {
+function identityHeaders({
+  key,
+  producer,
+  incarnation,
+}: TransactionOptions): Readonly<Record<string, string>> | undefined {
+  const known = incarnation === undefined ? {} : { [STREAM_INCARNATION]: incarnation };
   if (producer === undefined)
-    return key === undefined ? undefined : { [IDEMPOTENCY_KEY]: encodeKey(key) ?? key };
+    return key === undefined ? undefined : { ...known, [IDEMPOTENCY_KEY]: encodeKey(key) ?? key };
   const { id, epoch, sequence } = producer;
   return {
+    ...known,
     [PRODUCER_ID]: id,
     [PRODUCER_EPOCH]: String(epoch),
     [PRODUCER_SEQ]: String(sequence),

@@ -250,6 +250,8 @@ describe("a lowest offset", () => {
     [`offset=${EARLIER}`, "", false],
     ["offset=now", "", true],
     ["offset=-1", "", false],
+    ["last=1", "", false],
+    ["at=2026-01-31T08:00:00Z", "", false],
     ["", "", false],
     ["offset=", "", false],
     ["offset=abc", "", false],

@@ -162,7 +162,10 @@ class Node implements ClusterServer, ShardHost {
     this.#shards.get(shard)?.drop();
     // All shards sign with the same keys: a receiver of webhooks does not know of shards.
     const shared = Object.assign(store, { signingSalt: SIGNING_SALT });
-    const components = { ...this.#parts, store: shared, answers: this.#answers };
+    // The root's registry is of one shard, and would have the streams of that shard alone.
+    const hasRootRegistry = this.#parts.cluster.shards === 1;
+    const parts = { ...this.#parts, hasRootRegistry };
+    const components = { ...parts, store: shared, answers: this.#answers };
     const server = createServer(components, this.#given);
     this.#shards.set(shard, new LocalShard(server, this.#parts.clock));
     this.changed();

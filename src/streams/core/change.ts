@@ -110,8 +110,17 @@ export interface SigningKeyAdded {
   readonly key: string;
 }
 
+/** The store goes on in another incarnation: what it had acknowledged before may be gone. */
+export interface IncarnationBegun {
+  readonly kind: "incarnation_begun";
+  readonly atMs: TimeMs;
+  readonly number: number;
+  readonly mark: number;
+}
+
 /** One change of the world. A store commits it, and `applyChange` applies it. */
 export type Change =
+  | IncarnationBegun
   | StreamCreated
   | StreamAppended
   | StreamDeleted

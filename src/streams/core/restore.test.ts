@@ -426,7 +426,7 @@ function takeBlock(snapshot: Snapshot, world: World, count: number): void {
     snapshot.pieces.push(...next.value);
     return;
   }
-  const { version, nextId, timeMs, signingKeys } = world;
+  const { version, nextId, timeMs, signingKeys, incarnation } = world;
   const image = JSON.stringify(imageOfBook(world.subscriptions));
   const subscriptions = JSON.parse(image) as WorldParts["subscriptions"];
   const groups = JSON.parse(JSON.stringify(imageOfGroups(world.groups))) as GroupBookImage;
@@ -435,6 +435,7 @@ function takeBlock(snapshot: Snapshot, world: World, count: number): void {
     nextId,
     timeMs,
     signingKeys: [...signingKeys],
+    incarnation,
     subscriptions,
     groups,
   };

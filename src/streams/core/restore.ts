@@ -8,6 +8,7 @@
  */
 
 import type { Change } from "./change.ts";
+import type { Incarnation } from "../../base/incarnation.ts";
 import { type KeyMark, KeyWindow } from "../../base/key-window.ts";
 import type { KeyPolicy } from "./keys.ts";
 import type { MutableProducer } from "./producer.ts";
@@ -36,6 +37,7 @@ export interface WorldParts {
   readonly nextId: StreamId;
   readonly timeMs: TimeMs;
   readonly signingKeys: readonly string[];
+  readonly incarnation: Incarnation;
   readonly subscriptions: BookImage;
   readonly groups: GroupBookImage;
 }
@@ -66,6 +68,7 @@ export class Restoration {
     world.nextId = parts.nextId;
     world.timeMs = parts.timeMs;
     world.signingKeys.push(...parts.signingKeys);
+    world.incarnation = parts.incarnation;
     this.#partsVersion = parts.version;
     this.#endVersion = Math.max(this.#endVersion, parts.version);
   }

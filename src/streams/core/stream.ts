@@ -6,6 +6,7 @@
  * and this state keeps the count (`tail`).
  */
 
+import { type Incarnation, lifeIn } from "../../base/incarnation.ts";
 import { mediaType } from "../../base/media-type.ts";
 import type { CompactionRule } from "./compaction.ts";
 import type { StreamKeys } from "./keys.ts";
@@ -73,10 +74,13 @@ export type IsBoundary = (state: StreamState, offset: Offset) => boolean;
 /**
  * Returns a name for one life of a stream. A path that is deleted and created again has another life, also if the
  * server's data was restored from a copy in between. The id is unique among the streams of one run, and the run is
- * random.
+ * random. After a restore of the whole store every life ends in its incarnation.
  */
-export function lifeOf({ id, run }: Pick<StreamState, "id" | "run">): string {
-  return `${id.toString(36)}-${run.toString(36)}`;
+export function lifeOf(
+  { id, run }: Pick<StreamState, "id" | "run">,
+  { incarnation }: { readonly incarnation: Incarnation },
+): string {
+  return lifeIn(`${id.toString(36)}-${run.toString(36)}`, incarnation);
 }
 
 /** Whether the server keeps this stream for itself. Paths begin with a slash, so no request can name one. */

@@ -26,6 +26,7 @@ import {
   createGroupBook,
 } from "./group.ts";
 import type { GroupBook } from "./group-state.ts";
+import { FIRST_INCARNATION, type Incarnation } from "../../base/incarnation.ts";
 import { IdMap } from "../../base/id-map.ts";
 import { KeyWindow } from "../../base/key-window.ts";
 import type { StoredKey, MutableStreamKeys } from "./keys.ts";
@@ -66,6 +67,8 @@ export interface World {
   readonly groups: GroupBook;
   /** The salts of the keys that sign: oldest first, and the last one signs. No secrets. */
   readonly signingKeys: readonly string[];
+  /** How often the data went back in time. */
+  readonly incarnation: Incarnation;
 }
 
 export type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
@@ -92,6 +95,7 @@ export function createWorld(): World {
     subscriptions: createSubscriptionBook(),
     groups: createGroupBook(),
     signingKeys: [],
+    incarnation: FIRST_INCARNATION,
   };
   return world;
 }
@@ -139,6 +143,9 @@ export function applyChange(readonlyWorld: World, change: Change): void {
       return;
     case "signing_key_added":
       world.signingKeys.push(change.key);
+      return;
+    case "incarnation_begun":
+      world.incarnation = { number: change.number, mark: change.mark };
       return;
     case "group_created":
     case "group_found":

@@ -70,7 +70,7 @@ export class Appends {
     allowance?: Allowance,
   ): Promise<AppendOutcome> {
     const writer = this.#writer;
-    writer.room.admit(command.data.length);
+    writer.room.admit(command.data.length + (command.closes ? writer.closeBytes(name) : 0));
     const state = writer.find(name);
     if (state === undefined) return this.#refuse(name, undefined, command, MISSING);
     if (state.isDeleted) return this.#refuse(name, state, command, GONE);

@@ -13,13 +13,14 @@ import type { AppendCommand } from "../core/append.ts";
 import type { Change } from "../core/change.ts";
 import type { CompactionRule } from "../core/compaction.ts";
 import type { CreateCommand, CreateDecision } from "../core/create.ts";
+import type { RegistryPlaces } from "../core/registry.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import type { StreamState } from "../core/stream.ts";
 import type { RetentionRule } from "../core/trim.ts";
 import { isForgottenLog } from "../core/transaction-state.ts";
 import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
-import type { Store, StoreStats, StoreSupport } from "../store.ts";
+import type { Store, StoreBackup, StoreStats, StoreSupport } from "../store.ts";
 import type { Act } from "./acts.ts";
 import { Appends, type ProducerView, type ResetOutcome } from "./appends.ts";
 import { Boundaries, type IsRecordStart } from "./boundaries.ts";
@@ -41,6 +42,8 @@ import type { AppendOutcome, DeleteOutcome, Found, Gone, Look, Missing } from ".
 import type { ReadPage, TrimOutcome } from "./outcomes.ts";
 import type { Patient } from "./patience.ts";
 import { Reader } from "./reader.ts";
+import type { RecordEnd } from "./reading-back.ts";
+import { Registry } from "./registry.ts";
 import { Room } from "./room.ts";
 import { drawRun } from "./run.ts";
 import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
@@ -57,6 +60,8 @@ export interface EngineParts {
   readonly random?: Random;
   /** For JSON streams, whose sub-offsets count records. */
   readonly jsonRecordsEnd: RecordsEnd;
+  /** For JSON streams, whose last records can be asked for. Default: an append is one record. */
+  readonly jsonRecordEndFrom?: RecordEnd;
   /** For JSON streams, where a group may stand at any record. Default: at appends only. */
   readonly isJsonRecordStart?: IsRecordStart;
   /** What records of JSON streams are, for changelogs. Default: nothing is compacted. */
@@ -69,6 +74,8 @@ export interface EngineParts {
   readonly keyDefaults?: KeyDefaults;
   /** What new streams keep that say nothing of it. Default: everything. */
   readonly retentionDefault?: RetentionRule | undefined;
+  /** Where registries may be. Undefined: the lives of streams are not written into any. */
+  readonly registries?: RegistryPlaces | undefined;
   /** Bytes that are decided and not committed. Default: the limit. */
   readonly pendingBytesMax?: number;
   /** Bytes of appends that wait for their predecessors. Default: the limit. */
@@ -121,11 +128,12 @@ export class Engine {
     const isJsonRecordStart = parts.isJsonRecordStart ?? (() => false);
     const boundaries = new Boundaries({ store, commit, isJsonRecordStart });
     this.#boundaries = boundaries;
-    this.#writer = this.#createWriter(random, pendingBytesMax, parts.retentionDefault);
+    this.#writer = this.#createWriter(random, pendingBytesMax, parts);
     const writer = this.#writer;
     this.#keySweeper = this.#createKeySweeper(keyDefaults);
     const keys = { keyDefaults, keySweeper: this.#keySweeper };
-    this.#reader = new Reader({ writer, commit, tails, boundaries });
+    const jsonRecordEnd = parts.jsonRecordEndFrom ?? wholeAppend;
+    this.#reader = new Reader({ writer, commit, tails, boundaries, jsonRecordEnd });
     this.#appends = new Appends({ writer, ...keys, heldBytesMax });
     this.#lifecycle = new Lifecycle(writer, parts.jsonRecordsEnd);
     const outcomeBytesMax = parts.outcomeBytesMax ?? LIMITS.outcomeBytesMax;
@@ -146,6 +154,13 @@ export class Engine {
   get subscriptions(): Subscriptions {
     if (this.#subscriptions !== undefined) return this.#subscriptions;
     throw new HapaxError("unsupported", "this server was made without the part `subscriptions`");
+  }
+
+  /** An instant of the store, held until it is released. Throws `unsupported` if the store has no backups. */
+  async backup(): Promise<StoreBackup> {
+    if (this.#store.backup !== undefined) return await this.#store.backup();
+    const what = "this store keeps no journal; hapax copy copies its streams to a file";
+    throw new HapaxError("unsupported", what);
   }
 
   get world(): World {
@@ -291,6 +306,21 @@ export class Engine {
     return this.#reader.read(state, from, bytesMax);
   }
 
+  /** The last records before an offset, or before the tail: as many as fit into a page. */
+  readLast(
+    state: StreamState,
+    count: number,
+    before: Offset | undefined,
+    bytesMax: number,
+  ): Promise<ReadPage> {
+    return this.#reader.readLast(state, count, before, bytesMax);
+  }
+
+  /** Where the first append is that was stored at a time or later; the tail if there is none. */
+  seek(state: StreamState, atMs: TimeMs): Promise<Offset> {
+    return this.#reader.seek(state, atMs);
+  }
+
   /** Tells the listener of everything that becomes durable from now on, until the returned function is called. */
   listen(state: StreamState, listener: TailListener): () => void {
     return this.#reader.listen(state, listener);
@@ -354,7 +384,7 @@ export class Engine {
   #createWriter(
     random: Random,
     pendingBytesMax: number,
-    retentionDefault: RetentionRule | undefined,
+    { retentionDefault, registries }: EngineParts,
   ): Writer {
     const [store, clock, commit, tails] = [this.#store, this.#clock, this.#commit, this.#tails];
     const { world } = store;
@@ -363,6 +393,7 @@ export class Engine {
     const room = new Room(store.room, commit, pendingBytesMax);
     const expiry = new Expiry({ world, clock, time, commit, room, tails });
     const { meter } = this;
+    const registry = registries === undefined ? undefined : new Registry(world, registries);
     return new Writer({
       store,
       clock,
@@ -373,6 +404,7 @@ export class Engine {
       meter,
       run,
       retentionDefault,
+      registry,
     });
   }
 
@@ -416,4 +448,8 @@ export class Engine {
     }
     this.#tails.publish(batch.advances.values());
   }
+}
+
+function wholeAppend({ length }: Uint8Array, start: number): number {
+  return start < length ? length : -1;
 }

@@ -19,6 +19,14 @@ import type { Tails } from "./tails.ts";
 /** Between two looks at a stream whose deadline has passed and that still has a live reader. */
 const REST_MS = 1000;
 
+/** What goes with the end of a stream. */
+export interface EndFollower {
+  /** Whether a stream may end by itself now. */
+  mayEnd(state: StreamState): boolean;
+  /** Called in the step in which a stream ends, after its end is staged. */
+  ended(state: StreamState, batch: CommitBatch, atMs: TimeMs): void;
+}
+
 export interface ExpiryParts {
   readonly world: World;
   readonly clock: Clock;
@@ -34,6 +42,7 @@ export class Expiry {
   /** Streams that were read on a full disk: they do not expire before that can be written down. */
   readonly #unwritten = new Set<StreamId>();
   #onEnd: (id: StreamId) => void = () => undefined;
+  #follower: EndFollower | undefined;
 
   constructor(parts: ExpiryParts) {
     this.#parts = parts;
@@ -52,6 +61,11 @@ export class Expiry {
     this.#onEnd = run;
   }
 
+  /** There is one follower at most. */
+  onEnding(follower: EndFollower): void {
+    this.#follower = follower;
+  }
+
   /** The stream is ended when its time is over. */
   watch(state: StreamState): void {
     const atMs = expiresAtMs(state);
@@ -59,7 +73,8 @@ export class Expiry {
   }
 
   isOver(state: StreamState): boolean {
-    return isExpired(state, this.#nowMs(state), this.#isRead(state.id));
+    if (!isExpired(state, this.#nowMs(state), this.#isRead(state.id))) return false;
+    return this.#follower?.mayEnd(state) ?? true;
   }
 
   /** Stages the end of a stream: at once, or when its last fork goes. */
@@ -68,7 +83,9 @@ export class Expiry {
     assert(world.byId.get(state.id) === state, `a stream is ended twice: id=${state.id}`);
     const batch = commit.begin();
     this.#unwritten.delete(state.id);
-    for (const change of decideEnding(world.byId, state, time.nowMs())) commit.stage(batch, change);
+    const atMs = time.nowMs();
+    for (const change of decideEnding(world.byId, state, atMs)) commit.stage(batch, change);
+    this.#follower?.ended(state, batch, atMs);
     this.#onEnd(state.id);
     return batch;
   }

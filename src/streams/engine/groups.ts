@@ -471,7 +471,7 @@ export class Groups {
 
   #life(stream: StreamName): string | undefined {
     const state = this.#writer.world.streams.get(stream);
-    return state === undefined ? undefined : lifeOf(state);
+    return state === undefined ? undefined : lifeOf(state, this.#writer.world);
   }
 
   #tail(stream: StreamName, cursor: Cursor): Offset {

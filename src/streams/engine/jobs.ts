@@ -299,7 +299,7 @@ export class Jobs {
   #split({ state, start, appends }: HeldPage, from: Offset, max: number): FoundRecord[] {
     const found: FoundRecord[] = [];
     const { name: stream, id } = state;
-    const life = lifeOf(state);
+    const life = lifeOf(state, this.#writer.world);
     const isText = isJson(state.contentType);
     let at: number = start;
     for (const append of appends) {

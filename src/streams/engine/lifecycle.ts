@@ -26,7 +26,7 @@ export class Lifecycle {
 
   async create(command: CreateCommand, allowance?: Allowance): Promise<CreateDecision> {
     const writer = this.#writer;
-    writer.room.admit(command.data.length);
+    writer.room.admit(command.data.length + this.#eventBytes(command));
     for (;;) {
       let source: ForkSource | undefined;
       if (command.fork !== undefined && writer.find(command.name) === undefined) {
@@ -47,11 +47,20 @@ export class Lifecycle {
     const state = writer.find(name);
     if (state === undefined) return writer.answer(name, undefined, MISSING);
     if (state.isDeleted) return writer.answer(name, state, GONE);
-    writer.room.admitRemoval();
+    const eventBytes = writer.eventBytes(name, state.contentType);
+    if (eventBytes === 0) writer.room.admitRemoval();
+    else writer.room.admit(eventBytes);
     act?.guard();
     const batch = writer.expiry.end(state);
     act?.note({}, batch);
     return batch.done.then(() => ({ kind: "deleted" }) as const);
+  }
+
+  /** It is created, and may be closed at once. A fork may have the longer type of its source. */
+  #eventBytes({ name, contentType, fork }: CreateCommand): number {
+    const source = fork === undefined ? undefined : this.#writer.world.streams.get(fork.sourceName);
+    const type = source?.contentType ?? contentType ?? "";
+    return this.#writer.eventBytes(name, type, 2);
   }
 
   #decideCreate(
@@ -74,7 +83,7 @@ export class Lifecycle {
       return writer.answer(name, state, decision);
     }
     // A fork has waited since it was admitted.
-    writer.room.admit(command.data.length);
+    writer.room.admit(command.data.length + this.#eventBytes(command));
     allowance?.admit(1, command.data.length);
     const batch = writer.begin();
     for (const change of decision.changes) writer.stage(change, batch);

@@ -4,12 +4,13 @@ import { HapaxError } from "../../base/errors.ts";
 import { isSystemStream, type StreamState } from "../core/stream.ts";
 import { assert } from "../../base/assert.ts";
 import { earliestOf } from "../core/trim.ts";
-import type { Offset, StreamName } from "../core/types.ts";
+import type { Offset, StreamName, TimeMs } from "../core/types.ts";
 import type { Boundaries } from "./boundaries.ts";
 import type { GroupCommit } from "./commit.ts";
 import { pageOfNames, type StreamPage } from "./listing.ts";
 import { type Found, GONE, type Look, MISSING, type ReadPage } from "./outcomes.ts";
-import { readAcrossForks } from "./reading.ts";
+import { readAcrossForks, seekAcrossForks } from "./reading.ts";
+import { readLast, type RecordEnd } from "./reading-back.ts";
 import type { TailListener, Tails } from "./tails.ts";
 import type { Writer } from "./writer.ts";
 
@@ -19,6 +20,7 @@ export interface ReaderParts {
   readonly commit: GroupCommit;
   readonly tails: Tails;
   readonly boundaries: Boundaries;
+  readonly jsonRecordEnd: RecordEnd;
 }
 
 function trimmedError(from: Offset, earliest: Offset): HapaxError {
@@ -30,12 +32,14 @@ export class Reader {
   readonly #commit: GroupCommit;
   readonly #tails: Tails;
   readonly #boundaries: Boundaries;
+  readonly #jsonRecordEnd: RecordEnd;
 
   constructor(parts: ReaderParts) {
     this.#writer = parts.writer;
     this.#commit = parts.commit;
     this.#tails = parts.tails;
     this.#boundaries = parts.boundaries;
+    this.#jsonRecordEnd = parts.jsonRecordEnd;
   }
 
   async look(name: StreamName): Promise<Look> {
@@ -79,6 +83,42 @@ export class Reader {
     const isAtEnd = isClosed && isUpToDate;
     if (!isUpToDate) this.#boundaries.remember(state.id, next);
     return { start, appends, bytes, next, tail, earliest, isUpToDate, isAtEnd, release };
+  }
+
+  /** The last records before an offset, or before the tail; no more than fit into a page. PROTOCOL.md §7.10. */
+  async readLast(
+    state: StreamState,
+    count: number,
+    before: Offset | undefined,
+    bytesMax: number,
+  ): Promise<ReadPage> {
+    const { tail, isClosed, earliest } = this.view(state);
+    const next = Math.min(before ?? tail, tail) as Offset;
+    const slices = this.#writer.slices();
+    const parts = { store: this.#writer.store, jsonRecordEnd: this.#jsonRecordEnd, slices };
+    const wanted = { earliest, before: next, tail, count, bytesMax };
+    const page = await readLast(parts, state, wanted);
+    const now = this.#earliest(state);
+    if (now > earliest && page.start < now) {
+      page.release();
+      throw trimmedError(page.start, now);
+    }
+    let bytes = 0;
+    for (const append of page.appends) bytes += append.length;
+    if (this.#writer.world.byId.get(state.id) !== state) {
+      page.release();
+      throw new HapaxError("stream_not_found", "the stream was deleted while it was read");
+    }
+    const isUpToDate = next >= tail;
+    const isAtEnd = isClosed && isUpToDate;
+    this.#boundaries.remember(state.id, page.start);
+    return { ...page, bytes, next, tail, earliest, isUpToDate, isAtEnd };
+  }
+
+  /** Where the first append is that was stored at a time or later; the tail if there is none. PROTOCOL.md §7.11. */
+  async seek(state: StreamState, atMs: TimeMs): Promise<Offset> {
+    const { tail, earliest } = this.view(state);
+    return seekAcrossForks(this.#writer.store, state, earliest, tail, atMs);
   }
 
   listen(state: StreamState, listener: TailListener): () => void {

@@ -6,7 +6,7 @@
  */
 
 import type { StreamState } from "../core/stream.ts";
-import { advance, type Offset } from "../core/types.ts";
+import { advance, type Offset, type TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import type { Page, Store } from "../store.ts";
 
@@ -43,6 +43,24 @@ export async function readAcrossForks(
     for (const one of releases) one();
   };
   return { start: start ?? from, appends, release };
+}
+
+/** Where the first append is that was stored at a time or later, from `from` on; `to` if there is none before it. */
+export async function seekAcrossForks(
+  store: Store,
+  state: StreamState,
+  from: Offset,
+  to: Offset,
+  atMs: TimeMs,
+): Promise<Offset> {
+  for (let position = from; position < to;) {
+    // What a fork has of its source was stored before the fork was made: times do not go back here either.
+    const owner = findOwner(store.world, state, position, to);
+    const found = await store.seek(owner.state.id, position, owner.end, atMs);
+    if (found < owner.end) return found;
+    position = owner.end;
+  }
+  return to;
 }
 
 /** The stream that holds the byte at `position`, and where its part ends. */

@@ -38,6 +38,13 @@ export class Room {
     }
   }
 
+  /** Whether `admit` would take a write of this size. */
+  has(bytes: number): boolean {
+    const { stopped, pendingBytes } = this.#commit;
+    const left = Math.min(this.#pendingBytesMax, this.#room.bytes);
+    return stopped === undefined && pendingBytes + bytes <= left;
+  }
+
   /** The same for a change that frees room. */
   admitRemoval(): void {
     const { stopped } = this.#commit;

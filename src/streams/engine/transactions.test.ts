@@ -115,6 +115,7 @@ describe("a transaction", () => {
       world: inner.world,
       room: inner.room,
       read: (...range) => inner.read(...range),
+      seek: (...range) => inner.seek(...range),
       stats: () => inner.stats(),
       close: () => inner.close(),
       commit: (changes) => {

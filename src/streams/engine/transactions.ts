@@ -134,7 +134,7 @@ export class Transactions {
     if (identified.kind === "known") return this.#replay(log, identified);
     if (identified.kind !== "new") return this.#writer.answer(log.name, log, identified);
     // A retry is answered also when there is no room for anything new.
-    this.#writer.room.admit(command.bytes);
+    this.#writer.room.admit(command.bytes + this.#eventBytes(command.operations));
     const { streams } = this.#world;
     const { wakeStreamsMax } = LIMITS;
     const { isBoundary } = check;
@@ -155,6 +155,20 @@ export class Transactions {
     const producer =
       mark === undefined ? undefined : { epoch: mark.epoch, sequence: mark.sequence };
     return batch.done.then(() => ({ kind: "committed", operations, isDuplicate: false, producer }));
+  }
+
+  /** What its creations and closes may write into registries. */
+  #eventBytes(operations: readonly Operation[]): number {
+    let bytes = 0;
+    for (const operation of operations) {
+      if (operation.kind === "create") {
+        const { name, contentType } = operation.command;
+        bytes += this.#writer.eventBytes(name, contentType ?? "", 2);
+      } else if (operation.kind === "close" || (operation.kind === "append" && operation.closes)) {
+        bytes += this.#writer.closeBytes(operation.stream);
+      }
+    }
+    return bytes;
   }
 
   /** An act of administration under a key, which belongs to the same window as those of transactions. */

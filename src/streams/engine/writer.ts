@@ -23,6 +23,7 @@ import type { Expiry } from "./expiry.ts";
 import type { JournalClock } from "./journal-clock.ts";
 import type { EngineMeter } from "./meter.ts";
 import type { AppendObserver } from "./observer.ts";
+import type { Registry } from "./registry.ts";
 import type { Room } from "./room.ts";
 import { Slices } from "./turn-budget.ts";
 
@@ -36,6 +37,8 @@ export interface WriterParts {
   readonly meter: EngineMeter;
   readonly run: RunId;
   readonly retentionDefault?: RetentionRule | undefined;
+  /** Undefined: the lives of streams are not written down for readers. */
+  readonly registry?: Registry | undefined;
 }
 
 export class Writer {
@@ -51,6 +54,7 @@ export class Writer {
   readonly retentionDefault: RetentionRule | undefined;
   readonly #time: JournalClock;
   readonly #commit: GroupCommit;
+  readonly #registry: Registry | undefined;
   #observer: AppendObserver | undefined;
   #onCompactable: (state: StreamState, start: Offset, data: Uint8Array) => void = () => undefined;
   #onRetained: (state: StreamState, start: Offset) => void = () => undefined;
@@ -66,6 +70,8 @@ export class Writer {
     this.retentionDefault = parts.retentionDefault;
     this.#time = parts.time;
     this.#commit = parts.commit;
+    this.#registry = parts.registry;
+    if (parts.registry !== undefined) this.#followEnds(parts.registry);
   }
 
   /** Why nothing can be written, if so. */
@@ -115,7 +121,15 @@ export class Writer {
     if (state?.compaction !== undefined && start !== undefined && change.kind === "appended") {
       this.#onCompactable(state, start, change.data);
     }
+    if (this.#registry !== undefined) {
+      for (const event of this.#registry.after(change)) this.stage(event, batch);
+    }
     return batch;
+  }
+
+  /** Bytes that the events of an act on this stream take in registries, at most. They need room too. */
+  eventBytes(name: StreamName, contentType: string, events = 1): number {
+    return this.#registry?.bytesOf(name, contentType, events) ?? 0;
   }
 
   /** Applies changes that were decided in this same synchronous step; resolves when they are durable. */
@@ -124,6 +138,25 @@ export class Writer {
     const batch = this.#commit.begin();
     for (const change of changes) this.stage(change, batch);
     return batch.done;
+  }
+
+  /** The same for the close of a stream. */
+  closeBytes(name: StreamName): number {
+    const state = this.#registry === undefined ? undefined : this.world.streams.get(name);
+    return state === undefined ? 0 : this.eventBytes(name, state.contentType);
+  }
+
+  /** A stream ends together with its events, and does not end by itself while there is no room for them. */
+  #followEnds(registry: Registry): void {
+    this.expiry.onEnding({
+      mayEnd: ({ name, contentType }) => {
+        const bytes = registry.bytesOf(name, contentType);
+        return bytes === 0 || this.room.has(bytes);
+      },
+      ended: (state, batch, atMs) => {
+        for (const event of registry.ended(state, atMs)) this.stage(event, batch);
+      },
+    });
   }
 
   /** The outcome, once the state that it speaks of is durable. */

@@ -14,6 +14,7 @@ import type { Random } from "../../base/random.ts";
 import { AnswerBudget } from "./answer-budget.ts";
 import { Audit } from "./audit.ts";
 import type { LoadDashboard } from "./dashboard.ts";
+import { BackupBook } from "./backup-book.ts";
 import { Doors } from "./doors.ts";
 import { Drain } from "./drain.ts";
 import type { Faults } from "./faults.ts";
@@ -36,7 +37,12 @@ import type { AuditEntry, Log } from "../log.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
 import { recordKey } from "../../protocol/compaction.ts";
-import { isJsonRecordStart, jsonRecordEnd, jsonRecordEndAfter } from "../../protocol/json.ts";
+import {
+  isJsonRecordStart,
+  jsonRecordEnd,
+  jsonRecordEndAfter,
+  jsonRecordEndFrom,
+} from "../../protocol/json.ts";
 
 /** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {
@@ -81,6 +87,11 @@ export interface ServerComponents {
    * created here.
    */
   readonly checkPlace?: ServerParts["checkPlace"];
+  /**
+   * Whether a registry directly below `/v1/stream/` counts. Default true; not where other servers have some of the streams that it would
+   * tell of.
+   */
+  readonly hasRootRegistry?: boolean;
   /** The base URL at which webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;
   /** Called with bugs and broken parts, never with refusals. */
@@ -193,6 +204,7 @@ function createParts(
     random,
     options,
     drain: new Drain(),
+    backups: new BackupBook(clock),
     answers: components.answers ?? new AnswerBudget(clock, options.answersBytesMax),
     digest,
     decoding: new Decoding(components.decompress),
@@ -279,6 +291,7 @@ function createEngine(
     clock: components.longClock ?? components.clock,
     random,
     jsonRecordsEnd: jsonRecordEnd,
+    jsonRecordEndFrom,
     isJsonRecordStart,
     records: { endAfter: jsonRecordEndAfter, keyOf: recordKey },
     onFault,
@@ -288,6 +301,7 @@ function createEngine(
       overflow: options.keyOverflow,
     },
     retentionDefault: retentionOf(options),
+    registries: options.registry ? { hasRoot: components.hasRootRegistry ?? true } : undefined,
     pendingBytesMax: options.pendingBytesMax,
     heldBytesMax: options.heldBytesMax,
     outcomeBytesMax: options.outcomeBytesMax,

@@ -3,11 +3,17 @@
 import type { HapaxError } from "../../base/errors.ts";
 import type { Exchange, ServerAnswer } from "./exchange.ts";
 import type { Gate } from "./gate.ts";
+import { incarnationHeader } from "./incarnations.ts";
 import { json } from "./json.ts";
 import type { RouteCall } from "./route.ts";
 
 /** Everybody may ask. The reason why a server is stopped is for callers that may observe all of it. */
-export function showHealth(call: RouteCall): ServerAnswer | Promise<ServerAnswer> {
+export async function showHealth(call: RouteCall): Promise<ServerAnswer> {
+  const answer = await healthOf(call);
+  return { ...answer, headers: { ...answer.headers, ...incarnationHeader(call.parts) } };
+}
+
+function healthOf(call: RouteCall): ServerAnswer | Promise<ServerAnswer> {
   const { stopped, isFull, durability } = call.parts.engine;
   if (stopped !== undefined) {
     return showStopped({ exchange: call.exchange, gate: call.parts.gate }, { durability }, stopped);

@@ -1,6 +1,7 @@
 /**
  * What an operator looks at: metrics, one stream with all that hangs on it, a key of a stream, the list of subscriptions, the API keys,
- * and who owns what. PROTOCOL.md §12.3, §12.9 to §12.12, and §24.4. These routes change nothing, and a look is no use of a stream.
+ * and who owns what; and backups. PROTOCOL.md §12.3, §12.9 to §12.12, §24.4, and §27.1. These routes change nothing, and a look is no use
+ * of a stream.
  */
 
 import { type KeyDefaults, windowMsOf } from "../core/keys.ts";
@@ -16,6 +17,7 @@ import { invalid } from "../../protocol/refusal.ts";
 import { formatCompaction } from "../../protocol/compaction.ts";
 import { formatRetention } from "../../protocol/retention.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
+import { BACKUP_ROUTES } from "./backups.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { mayFollow } from "./following.ts";
 import { json, parseLimit, queryText, streamInQuery } from "./json.ts";
@@ -54,6 +56,7 @@ export const OBSERVATION_ROUTES: readonly Route[] = [
     summary: "Shows the nodes of a cluster, and who owns each shard.",
     handle: showNoCluster,
   }),
+  ...BACKUP_ROUTES,
 ];
 
 async function showStream({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
@@ -69,7 +72,7 @@ async function showStream({ exchange, parts, access }: RouteCall): Promise<Serve
     contentType: state.contentType,
     nextOffset: formatOffset(tail),
     closed: isClosed,
-    life: lifeOf(state),
+    life: lifeOf(state, parts.engine.world),
     createdAt: formatRfc3339(state.createdAtMs),
     lastUsedAt: formatRfc3339(state.accessedAtMs),
     ttlSeconds: expiry.kind === "ttl" ? expiry.seconds : undefined,

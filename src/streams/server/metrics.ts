@@ -132,6 +132,7 @@ function formatMetrics(parts: ServerParts, totals: GroupTotals): string {
   writeStored(text, engine.world.byId.size, liveBytes);
   text.one("hapax_file_bytes", "gauge", "Bytes that the store's files have.", fileBytes);
   text.one("hapax_recovery_seconds", "gauge", "Time that opening took.", recoveryMs / 1000);
+  writeBackups(text, parts);
   if (parts.gate.isGuarded) writeQuotas(text, parts.quotas, undefined);
   return text.toString();
 }
@@ -237,6 +238,20 @@ function writeCompaction(text: MetricsText, { compaction }: ServerParts["engine"
   text.one("hapax_compaction_repeated_bytes_total", "counter", repeated, repeatedBytes);
   const last = "When the last pass was done, since 1970. 0: none since the start.";
   text.one("hapax_compaction_last_seconds", "gauge", last, lastAtMs / 1000);
+}
+
+function writeBackups(text: MetricsText, { backups, engine }: ServerParts): void {
+  const { last, running } = backups;
+  text.one("hapax_backups_running", "gauge", "Backups that clients are making.", running);
+  text.one(
+    "hapax_backup_last_timestamp_seconds",
+    "gauge",
+    "Instant of the last backup that was finished since the start, in seconds since 1970; 0 if none was.",
+    (last?.takenAtMs ?? 0) / 1000,
+  );
+  text.one("hapax_backup_last_bytes", "gauge", "Size of that backup.", last?.bytes ?? 0);
+  const { number } = engine.world.incarnation;
+  text.one("hapax_incarnation", "gauge", "1, and one more after each restore.", number);
 }
 
 function writeCommits(text: MetricsText, meter: ServerParts["engine"]["meter"]): void {

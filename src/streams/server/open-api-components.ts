@@ -1,6 +1,7 @@
 /** Schemas, parameters and headers that operations share. Data for open-api.ts. */
 
 import { HEADER } from "../../protocol/headers.ts";
+import { LIMITS } from "../../protocol/limits.ts";
 
 export type Json = Readonly<Record<string, unknown>>;
 
@@ -265,6 +266,16 @@ export const PARAMETERS: Readonly<Record<string, Json>> = {
   }),
   cursor: query("cursor", "The cursor of the last live answer."),
   life: query("life", "The life of the stream that is meant."),
+  last: query("last", "The last records, in place of an offset.", {
+    type: "integer",
+    minimum: 1,
+    maximum: LIMITS.lastMax,
+  }),
+  lastBefore: query("before", "With `last`: only records that end at or before this offset."),
+  at: query("at", "What was stored at this time or later, in place of an offset.", {
+    type: "string",
+    format: "date-time",
+  }),
   stateOffsets: query("state-offsets", "Adds offsets to records of the State protocol.", FLAG),
   prefix: query("prefix", "Only paths that begin with this text."),
   after: query("after", "Only what comes after this: the `next` of the last page."),
@@ -319,6 +330,12 @@ export const PARAMETERS: Readonly<Record<string, Json>> = {
     "The member that is the key of a changelog: `<path>, tombstone=<path>, lag=<seconds>`.",
   ),
   before: { ...query("before", "What is before this offset is trimmed."), required: true },
+  from: query("from", "The position of the first byte. Default 0.", COUNT),
+  done: query("done", "`true`: the client has all of it."),
+  [HEADER.incarnation]: header(
+    HEADER.incarnation,
+    "The incarnation of the server that is meant. Any other one refuses the request.",
+  ),
   needed: query("needed", "`drop`: also what is still needed."),
   [HEADER.keyFrom]: header(HEADER.keyFrom, "`content`: the content of an append is its key."),
   [HEADER.producerId]: header(HEADER.producerId, "The producer that appends."),
@@ -350,6 +367,8 @@ export const ANSWER_HEADERS: Readonly<Record<string, Json>> = {
   ),
   [HEADER.retention]: shown("What the stream keeps of its old data."),
   [HEADER.compactKey]: shown("The member that is the key of a changelog."),
+  [HEADER.incarnation]: shown("The incarnation of the server: another one after a restore."),
+  [HEADER.startOffset]: shown("Where the answer begins, for `last` and `at`."),
   [HEADER.upToDate]: shown("`true`: the answer reaches the tail."),
   [HEADER.closed]: shown("`true`: the answer reaches the end of a closed stream."),
   [HEADER.life]: shown("Tells the stream from others at its path."),

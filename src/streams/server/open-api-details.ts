@@ -3,6 +3,7 @@
 import type { ErrorCode } from "../../base/errors.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { METRICS_TYPE } from "../../base/prometheus-text.ts";
+import { BACKUP_OPERATIONS } from "./open-api-backups.ts";
 import {
   BYTES,
   COUNT,
@@ -86,6 +87,7 @@ const KEY_REFUSALS = ["key_reused", "key_expired", "key_window_full"] as const;
 const STREAM_GONE = ["stream_not_found", "stream_gone"] as const;
 const PAGE_HEADERS = [
   HEADER.nextOffset,
+  HEADER.startOffset,
   HEADER.upToDate,
   HEADER.closed,
   HEADER.life,
@@ -152,6 +154,7 @@ const groupAct = (
 
 /** By method and path of the table. HEAD is as GET unless it is here. */
 export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
+  ...BACKUP_OPERATIONS,
   "GET /": {
     answers: {
       200: {
@@ -214,7 +217,7 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
   "GET /_hapax/tokens": { answers: { 200: json("All of them.", "Tokens") } },
   "GET /_hapax/cluster": { answers: { 200: json("What this node sees.", "Cluster") } },
   "POST /_hapax/transactions": {
-    parameters: [...PRODUCER, "Content-Encoding"],
+    parameters: [...PRODUCER, "Content-Encoding", HEADER.incarnation],
     body: {
       required: true,
       content: {
@@ -225,10 +228,11 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     answers: {
       200: {
         ...json("All of it is committed.", "Committed"),
-        headers: [...APPEND_HEADERS.slice(2), HEADER.acceptEncoding],
+        headers: [...APPEND_HEADERS.slice(2), HEADER.acceptEncoding, HEADER.incarnation],
       },
     },
     refusals: [
+      "server_restored",
       ...PRODUCER_REFUSALS,
       ...STREAM_GONE,
       ...REPORT_REFUSALS,
@@ -377,6 +381,9 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
       "live",
       "cursor",
       "life",
+      "last",
+      "lastBefore",
+      "at",
       "stateOffsets",
       "Last-Event-ID",
       "If-None-Match",

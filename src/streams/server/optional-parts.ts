@@ -30,7 +30,7 @@ export const description: ServerPart = { name: "description", routes: DESCRIPTIO
 
 /**
  * A part for `durableStreams`: metrics as Prometheus text at `/metrics`, and what an operator looks at: one stream, one key, the
- * subscriptions, the API keys.
+ * subscriptions, the API keys. An object has no backups, and says so.
  *
  * ```ts
  * import { durableStreams, observation } from "hapax/workers";

@@ -37,6 +37,7 @@ test("the defaults are the limits, frozen, with faults off", () => {
     retentionSeconds: 0,
     retentionBytes: 0,
     stateOffsets: false,
+    registry: false,
     logRequests: "none",
     logSample: 1,
     testFaults: false,

@@ -85,6 +85,11 @@ export interface ServerOptions {
    */
   readonly stateOffsets?: boolean;
   /**
+   * Appends an event to the JSON stream `__registry__` of a folder when a stream in it or below it is created, closed or deleted, in
+   * the same commit. Who may read a registry learns the names of all these streams. Default false: there are no events.
+   */
+  readonly registry?: boolean;
+  /**
    * Which requests get a log entry: `none`, `errors` (a status of 400 or more) or `all`. Default `none`.
    */
   readonly logRequests?: "none" | "errors" | "all";
@@ -160,6 +165,7 @@ export function resolveServerOptions(
     retentionSeconds: options.retentionSeconds ?? 0,
     retentionBytes: options.retentionBytes ?? 0,
     stateOffsets: options.stateOffsets ?? false,
+    registry: options.registry ?? false,
     logRequests: options.logRequests ?? "none",
     logSample: options.logSample ?? 1,
     testFaults: options.testFaults ?? false,

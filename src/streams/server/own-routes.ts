@@ -47,7 +47,7 @@ async function listStreams({ exchange, parts, access }: RouteCall): Promise<Serv
     contentType: state.contentType,
     nextOffset: formatOffset(tail),
     closed: isClosed,
-    life: lifeOf(state),
+    life: lifeOf(state, parts.engine.world),
     createdAt: formatRfc3339(state.createdAtMs),
   }));
   return json(200, next === undefined ? { streams } : { streams, next });

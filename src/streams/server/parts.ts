@@ -6,6 +6,7 @@ import type { Engine } from "../engine/engine.ts";
 import type { Random } from "../../base/random.ts";
 import type { StreamName } from "../core/types.ts";
 import type { AnswerBudget } from "./answer-budget.ts";
+import type { BackupBook } from "./backup-book.ts";
 import type { Decoding } from "./decoding.ts";
 import type { LoadDashboard } from "./dashboard.ts";
 import type { Doors } from "./doors.ts";
@@ -27,6 +28,8 @@ export interface ServerParts {
   /** What identities use of their quotas. */
   readonly quotas: QuotaBook;
   readonly drain: Drain;
+  /** Backups that are being made. */
+  readonly backups: BackupBook;
   /** The room for answers to reads. */
   readonly answers: AnswerBudget;
   readonly digest: Digest;

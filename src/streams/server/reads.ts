@@ -3,7 +3,8 @@
  *
  *   - `Stream-Up-To-Date` stands exactly on answers that reach the durable tail;
  *   - `Stream-Closed` stands exactly on answers that reach the end of a closed stream;
- *   - a reader is never moved back: an offset that the stream has not reached is refused.
+ *
+ * Where a read begins is in read-begin.ts.
  */
 
 import type { Access } from "../access/access.ts";
@@ -14,16 +15,19 @@ import { isJson, lifeOf, type StreamState } from "../core/stream.ts";
 import type { Offset } from "../core/types.ts";
 import type { Found, ReadPage } from "../engine/outcomes.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { splitLife, isOtherIncarnation } from "../../base/incarnation.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { withoutLastComma } from "../../protocol/json.ts";
-import { parseRead, type ReadRequest } from "../../protocol/read.ts";
+import { type LastStart, parseRead, type ReadRequest } from "../../protocol/read.ts";
 import { requireStreamName } from "../../protocol/reserved.ts";
 import { formatOffset } from "../../protocol/values.ts";
 import { takeShare } from "./answer-budget.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import type { RouteOperation, RouteCall } from "./route.ts";
+import { restored } from "./incarnations.ts";
+import { cutPage, readLastPage, resolveBegin, startHeaders } from "./read-begin.ts";
 import { earliestHeaders, refuseTrimmed } from "./retention.ts";
 import { followStream } from "./sse.ts";
 import { addOffsets } from "./state-offsets.ts";
@@ -52,8 +56,11 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
   parts.engine.touch(look.state);
-  requireLife(request, look.state);
-  const from = resolveOffset(request, look);
+  requireLife(request, lifeOf(look.state, parts.engine.world));
+  if (request.from.kind === "last" && request.mode === "catch-up") {
+    return lastPage(call, look, request, request.from);
+  }
+  const from = await resolveBegin(parts, request, look, exchange.peer);
   if (from < look.earliest) return refuseTrimmed(look);
   const stateOffsets = hasStateOffsets(parts, request);
   if (request.mode === "sse") {
@@ -62,6 +69,8 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
     return followStream(parts, look.state, from, {
       cursor: request.cursor,
       stateOffsets,
+      isExact: request.from.kind === "last",
+      more: startHeaders(request.from, from),
       exchange,
       access,
       open: () => ticket?.openReader(),
@@ -72,24 +81,15 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
 }
 
 /** A reader that names a life of the stream never gets data of another one. */
-function requireLife({ life }: ReadRequest, state: StreamState): void {
-  if (life === undefined || life === lifeOf(state)) return;
-  const words = `the stream at this path has the life ${lifeOf(state)}`;
-  throw new HapaxError("stream_replaced", words);
-}
-
-function resolveOffset(request: ReadRequest, found: Found): Offset {
-  const { from } = request;
-  if (from.kind === "start") return found.earliest;
-  if (from.kind === "now") return found.tail;
-  // One beyond the tail is what clients ask for that add one to the offset of the last append.
-  if (from.kind === "at" && from.offset <= found.tail + 1) {
-    return Math.min(from.offset, found.tail) as Offset;
-  }
-  throw new HapaxError("offset_beyond_tail", `the tail is ${formatOffset(found.tail)}`);
+function requireLife({ life }: ReadRequest, own: string): void {
+  if (life === undefined || life === own) return;
+  if (isOtherIncarnation(life, own)) throw restored(splitLife(own)[1], splitLife(life)[1]);
+  throw new HapaxError("stream_replaced", `the stream at this path has the life ${own}`);
 }
 
 function hasStateOffsets(parts: ServerParts, request: ReadRequest): boolean {
+  // The end of the last append is not known there.
+  if (request.from.kind === "last" && request.from.before !== undefined) return false;
   return request.stateOffsets ?? parts.options.stateOffsets;
 }
 
@@ -110,12 +110,13 @@ async function answerPage(
   state: StreamState,
   from: Offset,
   make: (page: ReadPage) => WholeAnswer,
+  read = () => parts.engine.read(state, from, LIMITS.pageBytesMax),
 ): Promise<ServerAnswer> {
   const share = await takeShare(parts, state, from, exchange.peer);
   try {
     // It may have waited for long.
     if (exchange.isGone === true) throw new HapaxError("request_timeout", "the reader has gone");
-    const page = await parts.engine.read(state, from, LIMITS.pageBytesMax);
+    const page = await read();
     share.resize(page.bytes);
     return { ...make(page), share };
   } catch (error) {
@@ -127,19 +128,45 @@ async function answerPage(
 }
 
 function catchUp(
-  { exchange, parts, access }: RouteCall,
+  call: RouteCall,
   state: StreamState,
   from: Offset,
   request: ReadRequest,
 ): Promise<ServerAnswer> {
-  return answerPage(exchange, parts, state, from, (page) => {
-    const headers = pageHeaders(state, page);
+  return answerPage(call.exchange, call.parts, state, from, pageMaker(call, state, request));
+}
+
+/** The last records, or the last ones before an offset. */
+function lastPage(
+  call: RouteCall,
+  look: Found,
+  request: ReadRequest,
+  last: LastStart,
+): Promise<ServerAnswer> {
+  const { exchange, parts } = call;
+  const { state, earliest } = look;
+  const make = pageMaker(call, state, request);
+  return answerPage(exchange, parts, state, earliest, make, () => readLastPage(parts, last, look));
+}
+
+/** Makes the answer of a read that does not wait. */
+function pageMaker(
+  { exchange, parts, access }: RouteCall,
+  state: StreamState,
+  request: ReadRequest,
+): (page: ReadPage) => WholeAnswer {
+  const life = lifeOf(state, parts.engine.world);
+  return (page) => {
+    const headers = {
+      ...pageHeaders(life, state, page),
+      ...startHeaders(request.from, page.start),
+    };
     if (request.from.kind === "now") {
       headers[HEADER.cacheControl] = NOT_STORED;
       return { status: 200, headers, body: pageBody(state, page, false) };
     }
     const stateOffsets = hasStateOffsets(parts, request);
-    const etag = entityTag(state, page, stateOffsets);
+    const etag = entityTag(life, page, stateOffsets);
     headers[HEADER.etag] = etag;
     // A page that ends before the tail can never change; one that reaches it can grow.
     headers[HEADER.cacheControl] = cachingOf(access, page);
@@ -148,7 +175,7 @@ function catchUp(
       return { status: 304, headers, mayCompress: true }; // It varies as the whole answer would.
     }
     return wholePage(state, page, headers, stateOffsets);
-  });
+  };
 }
 
 async function longPoll(
@@ -163,8 +190,13 @@ async function longPoll(
   const ending = isFirstLook ? "ready" : await waitInPlace(call, state, from);
   access.requireCurrent(parts.clock.nowMs());
   if (ending === "gone") return refuseMissing(parts, state.name, access);
-  return answerPage(exchange, parts, state, from, (page) => {
-    const headers = pageHeaders(state, page);
+  const life = lifeOf(state, parts.engine.world);
+  return answerPage(exchange, parts, state, from, (whole) => {
+    const page = request.from.kind === "last" ? cutPage(whole, from) : whole;
+    const headers = {
+      ...pageHeaders(life, state, page),
+      ...startHeaders(request.from, page.start),
+    };
     const nowMs = parts.clock.nowMs();
     headers[HEADER.cursor] = decideCursor(request.cursor, nowMs, parts.random.unit());
     if (page.bytes === 0 && !isFirstLook) {
@@ -173,7 +205,7 @@ async function longPoll(
       return { status: 204, headers };
     }
     const stateOffsets = hasStateOffsets(parts, request);
-    headers[HEADER.etag] = entityTag(state, page, stateOffsets);
+    headers[HEADER.etag] = entityTag(life, page, stateOffsets);
     headers[HEADER.cacheControl] = cachingOf(access, page);
     return wholePage(state, page, headers, stateOffsets);
   });
@@ -245,11 +277,11 @@ function waitForTail(
   });
 }
 
-function pageHeaders(state: StreamState, page: ReadPage): Record<string, string> {
+function pageHeaders(life: string, state: StreamState, page: ReadPage): Record<string, string> {
   const headers: Record<string, string> = {
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(page.next),
-    [HEADER.life]: lifeOf(state),
+    [HEADER.life]: life,
     ...earliestHeaders(page.earliest),
   };
   // A browser saves bytes of no known kind instead of guessing what they are.
@@ -274,9 +306,9 @@ function pageBody(
   return [OPEN, ...appends.slice(0, -1), withoutLastComma(last), CLOSE];
 }
 
-function entityTag(state: StreamState, page: ReadPage, stateOffsets: boolean): string {
+function entityTag(life: string, page: ReadPage, stateOffsets: boolean): string {
   const ending = `${page.isAtEnd ? ":c" : ""}${stateOffsets ? ":s" : ""}`;
-  return `"${lifeOf(state)}:${page.start}:${page.next}${ending}"`;
+  return `"${life}:${page.start}:${page.next}${ending}"`;
 }
 
 function matches(ifNoneMatch: string | undefined, etag: string): boolean {

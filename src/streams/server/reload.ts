@@ -38,6 +38,7 @@ const RELOADS: Readonly<Record<keyof ResolvedServerOptions, "live" | "restart">>
   retentionSeconds: "restart",
   retentionBytes: "restart",
   stateOffsets: "live",
+  registry: "restart",
   logRequests: "live",
   logSample: "live",
   testFaults: "restart",

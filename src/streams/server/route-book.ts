@@ -40,6 +40,8 @@ const PATHS: Readonly<Record<PartName, readonly string[]>> = {
     "/_hapax/subscriptions",
     "/_hapax/tokens",
     CLUSTER_PATH,
+    "/_hapax/backups",
+    "/_hapax/backups/{rest...}",
   ],
   subscriptions: [`${SUBSCRIPTIONS_PREFIX}{rest...}`],
   // The router knows them only where faults are enabled.

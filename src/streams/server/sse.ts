@@ -30,6 +30,7 @@ import {
 } from "../../protocol/sse.ts";
 import { formatOffset } from "../../protocol/values.ts";
 import { addOffsets } from "./state-offsets.ts";
+import { cutPage } from "./read-begin.ts";
 import { earliestHeaders } from "./retention.ts";
 import { type AnswerShare, takeShare } from "./answer-budget.ts";
 import type { Exchange, LiveAnswer, LiveSink, BridgedPlace } from "./exchange.ts";
@@ -44,6 +45,10 @@ export function followStream(
   request: {
     readonly cursor: string | undefined;
     readonly stateOffsets: boolean;
+    /** The events begin at `from`, also inside an append. */
+    readonly isExact?: boolean;
+    /** More headers. */
+    readonly more?: Readonly<Record<string, string>>;
     /** The reader's: it ends with its identity. */
     readonly access: ReaderAccess;
     readonly exchange: Pick<Exchange, "onAbort" | "peer">;
@@ -60,8 +65,9 @@ export function followStream(
     // Where the events begin: a reader that is cut before the first of them resumes here.
     [HEADER.nextOffset]: formatOffset(from),
     [HEADER.cursor]: first,
-    [HEADER.life]: lifeOf(state),
+    [HEADER.life]: lifeOf(state, parts.engine.world),
     ...earliestHeaders(parts.engine.view(state).earliest),
+    ...request.more,
     "X-Accel-Buffering": "no",
   };
   if (kind === "base64") headers[HEADER.sseEncoding] = "base64";
@@ -80,6 +86,7 @@ export function followStream(
       const reader = new SseReader(parts, sink, state, from, first, {
         kind,
         hasOffsets,
+        isExact: request.isExact === true,
         peer: request.exchange.peer,
         access: request.access,
         onEnd,
@@ -95,13 +102,14 @@ export function followStream(
 /** Goes on with a reader of a server whose memory is gone. A stream that is gone, or another one, ends it. */
 export function resumeReader(parts: ServerParts, place: BridgedPlace, sink: LiveSink): void {
   const state = parts.engine.world.byId.get(place.stream as StreamId);
-  if (state === undefined || state.isDeleted || lifeOf(state) !== place.life) {
+  if (state === undefined || state.isDeleted || lifeOf(state, parts.engine.world) !== place.life) {
     sink.end();
     return;
   }
   const reader = new SseReader(parts, sink, state, place.offset as Offset, place.cursor, {
     kind: sseKind(state.contentType),
     hasOffsets: place.hasOffsets,
+    isExact: false,
     peer: undefined,
     access: UNLIMITED, // Its identity was checked when it came, and its time is kept by the sink.
     onEnd: () => undefined,
@@ -112,6 +120,7 @@ export function resumeReader(parts: ServerParts, place: BridgedPlace, sink: Live
 interface Following {
   readonly kind: SseKind;
   readonly hasOffsets: boolean;
+  readonly isExact: boolean;
   readonly peer: string | undefined;
   readonly access: ReaderAccess;
   /** May be called more than once. */
@@ -141,6 +150,8 @@ class SseReader {
   readonly #state: StreamState;
   readonly #kind: SseKind;
   readonly #hasOffsets: boolean;
+  /** Set until the first page was sent: it begins here, also inside an append. */
+  #cutAt: Offset | undefined;
   readonly #peer: string | undefined;
   readonly #access: ReaderAccess;
   readonly #onEnd: () => void;
@@ -159,7 +170,7 @@ class SseReader {
     state: StreamState,
     from: Offset,
     cursor: string,
-    { kind, hasOffsets, peer, access, onEnd }: Following,
+    { kind, hasOffsets, isExact, peer, access, onEnd }: Following,
   ) {
     this.#parts = parts;
     this.#sink = sink;
@@ -168,6 +179,7 @@ class SseReader {
     this.#cursor = cursor;
     this.#kind = kind;
     this.#hasOffsets = hasOffsets;
+    this.#cutAt = isExact ? from : undefined;
     this.#peer = peer;
     this.#access = access;
     this.#onEnd = onEnd;
@@ -221,7 +233,7 @@ class SseReader {
     this.#sink.write(bytes);
     this.#sink.bridge?.moved({
       stream: this.#state.id,
-      life: lifeOf(this.#state),
+      life: lifeOf(this.#state, this.#parts.engine.world),
       offset: this.#position,
       cursor: this.#cursor,
       hasOffsets: this.#hasOffsets,
@@ -249,7 +261,9 @@ class SseReader {
     for (let mustSpeak = isFirst; ; mustSpeak = false) {
       const found = await this.#readPage();
       if (found === undefined) return;
-      const { page, share } = found;
+      const { share } = found;
+      const page = this.#cutAt === undefined ? found.page : cutPage(found.page, this.#cutAt);
+      this.#cutAt = undefined;
       assert(page.next >= this.#position, "a page leads back");
       this.#position = page.next;
       if (page.bytes > 0 || mustSpeak || page.isAtEnd) {

@@ -285,7 +285,11 @@ async function headStream({ exchange, parts, access }: RouteCall): Promise<Serve
   const look = await parts.engine.look(name);
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
-  const headers = { ...describe(look), ...describeProducer(producer), ...codingsOf(parts) };
+  const headers = {
+    ...describe(look, lifeOf(look.state, parts.engine.world)),
+    ...describeProducer(producer),
+    ...codingsOf(parts),
+  };
   return { status: 200, headers };
 }
 
@@ -299,12 +303,12 @@ function describeProducer(producer: ProducerView | undefined): Record<string, st
   return headers;
 }
 
-function describe(found: Found): Record<string, string> {
+function describe(found: Found, life: string): Record<string, string> {
   const { state, tail, isClosed, earliest } = found;
   const headers: Record<string, string> = {
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(tail),
-    [HEADER.life]: lifeOf(state),
+    [HEADER.life]: life,
     [HEADER.cacheControl]: "no-store",
   };
   if (state.expiry.kind === "ttl") headers[HEADER.ttl] = String(state.expiry.seconds);

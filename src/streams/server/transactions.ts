@@ -31,6 +31,7 @@ import { decodePercent, parseQuery } from "../../protocol/values.ts";
 import type { AuditFacts } from "./audit.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { findShownGroup } from "./following.ts";
+import { incarnationHeader, requireIncarnation } from "./incarnations.ts";
 import { json, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
@@ -67,6 +68,7 @@ export const TRANSACTION_ROUTES: readonly Route[] = [
 
 async function commit(call: RouteCall): Promise<ServerAnswer> {
   const { exchange, parts, access, ticket } = call;
+  requireIncarnation(call);
   const head = parseIdentity((name) => exchange.header(name));
   checkProducer(access, head);
   const coding = parseEncoding((name) => exchange.header(name), parts.decoding);
@@ -97,7 +99,8 @@ async function commit(call: RouteCall): Promise<ServerAnswer> {
   };
   const outcome = await transactions.commit(read, parts.random.id());
   const answered = answer(outcome, auditOf(parsed.operations));
-  return { ...answered, headers: { ...answered.headers, ...codingsOf(parts) } };
+  const headers = { ...answered.headers, ...codingsOf(parts), ...incarnationHeader(parts) };
+  return { ...answered, headers };
 }
 
 /** Operations that count as appends; a transaction counts as one at least. */

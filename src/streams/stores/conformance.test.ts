@@ -2,7 +2,7 @@
 // that name must notice.
 import { describe, expect, test } from "vitest";
 import type { Change } from "../core/change.ts";
-import type { Offset, StreamId } from "../core/types.ts";
+import type { Offset, StreamId, TimeMs } from "../core/types.ts";
 import { applyChange } from "../core/world.ts";
 import type { Page, Store } from "../store.ts";
 import { type FaultyStore, openFaultyStore } from "../../../test/kits/faulty-store.ts";
@@ -149,6 +149,7 @@ function answersAfterClose(inner: Store): Store {
   return {
     ...inner,
     commit: async (changes) => (isClosed ? undefined : inner.commit(changes)),
+    seek: async (_id, _from, to) => to,
     read: async (id, from, to, bytesMax) =>
       isClosed ? { start: from, appends: [] } : inner.read(id, from, to, bytesMax),
     async close() {
@@ -325,6 +326,27 @@ const broken: readonly [
     ["S9 what was trimmed does not count as live"],
   ],
   [
+    "looks for a later time",
+    (inner) => ({
+      ...inner,
+      seek: (id, from, to, atMs) => inner.seek(id, from, to, (atMs + 1) as TimeMs),
+    }),
+    ["S13 a seek returns the first append of a time or later, between any two ends"],
+  ],
+  [
+    "looks for a time from the beginning, however late the read begins",
+    (inner) => ({
+      ...inner,
+      seek: (id, _from, to, atMs) => inner.seek(id, 0 as Offset, to, (atMs - 1) as TimeMs),
+    }),
+    ["S13 a seek returns the first append of a time or later, between any two ends"],
+  ],
+  [
+    "looks for a time beyond the end",
+    (inner) => ({ ...inner, seek: (id, from, _to, atMs) => inner.seek(id, from, BEYOND, atMs) }),
+    ["S13 a seek in a fork finds its own appends, and no earlier ones"],
+  ],
+  [
     "answers what is kept to a read of what is gone",
     withRead(answerNext),
     ["S9 a stream that was trimmed has everything from there on, and no error before"],
@@ -411,6 +433,13 @@ const forgetful: readonly [
     [
       "S1 S9 what a stream keeps by itself, and where it may be cut, survive a kill at any commit and a reopen",
     ],
+  ],
+  [
+    "forgets when appends were stored",
+    mapChanges((change) =>
+      change.kind === "appended" ? [{ ...change, atMs: 1 as TimeMs }] : [change],
+    ),
+    ["S13 a seek returns the same after a kill, a reopen, and more appends"],
   ],
   [
     "forgets groups",

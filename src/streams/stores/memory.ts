@@ -4,7 +4,7 @@
  */
 
 import type { Change } from "../core/change.ts";
-import type { Offset, StreamId } from "../core/types.ts";
+import type { Offset, StreamId, TimeMs } from "../core/types.ts";
 import { createWorld } from "../core/world.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { systemRandom } from "../../base/random.ts";
@@ -19,6 +19,7 @@ export interface MemoryStoreOptions {
 interface MemoryStream {
   readonly starts: Offset[];
   readonly appends: Uint8Array[];
+  readonly times: TimeMs[];
   bytes: number;
 }
 
@@ -48,7 +49,7 @@ export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
   function keep(change: Change): void {
     if (change.kind === "created") {
       const start = change.fork?.at ?? 0;
-      streams.set(change.stream, { starts: [start as Offset], appends: [], bytes: 0 });
+      streams.set(change.stream, { starts: [start as Offset], appends: [], times: [], bytes: 0 });
     } else if (change.kind === "removed") {
       const freed = streams.get(change.stream)?.bytes ?? 0;
       room.bytes += freed;
@@ -65,6 +66,7 @@ export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
       if (stream === undefined || start === undefined) return;
       // The body of a request is a window into a much larger network buffer: keep the bytes only.
       stream.appends.push(new Uint8Array(change.data));
+      stream.times.push(change.atMs);
       stream.starts.push((start + change.data.length) as Offset);
       stream.bytes += change.data.length;
       room.bytes -= change.data.length;
@@ -87,6 +89,11 @@ export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
       if (stream === undefined) return { start: from, appends: [] };
       return readPage(stream, from, to, bytesMax);
     },
+    async seek(id: StreamId, from: Offset, to: Offset, atMs: TimeMs): Promise<Offset> {
+      requireOpen();
+      const stream = streams.get(id);
+      return stream === undefined ? to : findTime(stream, from, to, atMs);
+    },
     async secret(): Promise<string> {
       return secret;
     },
@@ -103,6 +110,7 @@ function trim(stream: MemoryStream, to: Offset): number {
   const from = stream.starts[0] ?? 0;
   stream.starts.splice(0, count);
   stream.appends.splice(0, count);
+  stream.times.splice(0, count);
   const freed = (stream.starts[0] ?? 0) - from;
   stream.bytes -= freed;
   return freed;
@@ -135,4 +143,17 @@ function findAppend(starts: readonly Offset[], offset: Offset): number {
     else high = middle - 1;
   }
   return low;
+}
+
+/** Finds where the first append begins, from `from` on, that has this time or a later one. */
+function findTime({ starts, times }: MemoryStream, from: Offset, to: Offset, atMs: TimeMs): Offset {
+  let low = 0;
+  let high = times.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    const isOld = (times[middle] ?? 0) < atMs || (starts[middle] ?? 0) < from;
+    if (isOld) low = middle + 1;
+    else high = middle;
+  }
+  return Math.min(starts[low] ?? to, to) as Offset;
 }

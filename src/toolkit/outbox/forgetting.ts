@@ -4,12 +4,14 @@
  *   - a relay that runs is not forgotten;
  *   - its held events stay, unless the caller discards them: they are the only copy of what it did not publish;
  *   - a new relay of the same name uses none of the old numbers, so that no target takes its batches for old ones;
+ *   - what it knew of its target goes too: the next relay of the name takes a restored server as it is;
  *   - rows that it had taken are free again.
  */
 
 import { HapaxError } from "../../base/errors.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { isRelayName, parseState, relayPlace } from "./relay-state.ts";
+import { forgetTarget } from "./target.ts";
 
 /** Options of `forgetRelay`. All are optional. */
 export interface ForgetOptions {
@@ -75,10 +77,11 @@ interface Step {
 }
 
 async function forgetSome<Tx>(
-  { entries, outbox }: Ledger<Tx>,
+  ledger: Ledger<Tx>,
   name: string,
   discardedMax: number,
 ): Promise<Step> {
+  const { entries, outbox } = ledger;
   const place = relayPlace(name);
   // Locked until the end; a process that wants to run it waits, and then makes it anew.
   const entry = await entries.find(place);
@@ -91,6 +94,7 @@ async function forgetSome<Tx>(
     return { discarded: ids.length, forgotten: undefined };
   }
   const heldKept = await outbox.held.count({ relay: name, max: Number.MAX_SAFE_INTEGER });
+  await forgetTarget(ledger, name);
   const { position, intent } = parseState(entry?.data);
   if (entry !== undefined) {
     const { token, revision } = entry;

@@ -8,6 +8,7 @@
  *   - a batch counts as refused only when no attempt of it can arrive any more: an empty transaction has used its
  *     number up;
  *   - JSON is stored as it was added, character for character: numbers keep all their digits.
+ *   - a server that was restored from a backup takes nothing of a relay that knows it from before;
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -108,6 +109,7 @@ export function hapaxPublisher(options: HapaxPublisherOptions): Publisher {
   return {
     publish: (batch) => publish(hapax, options, batch),
     cancel: (batch) => cancel(hapax, batch),
+    target: (signal) => hapax.incarnation({ signal }),
     fits,
   };
 }
@@ -258,8 +260,9 @@ function isEmpty({ offsets, hasAnswer }: Committed<unknown>): boolean {
   return hasAnswer && offsets.size === 0;
 }
 
-function optionsOf({ identity, signal }: PublishBatch): TransactionOptions {
-  return "key" in identity ? { key: identity.key, signal } : { producer: identity, signal };
+function optionsOf({ identity, target, signal }: PublishBatch): TransactionOptions {
+  const own = "key" in identity ? { key: identity.key } : { producer: identity };
+  return { ...own, incarnation: target, signal };
 }
 
 /** Returns how many of the events fit into one transaction. Each may be for another stream. */

@@ -31,6 +31,8 @@ export interface PublishBatch {
   readonly attempts: readonly number[];
   /** Whether the batch may have been sent before, by this relay or by an earlier one. */
   readonly isRetry: boolean;
+  /** What `target` of the publisher returned when the relay met it first. Nothing may go to another target. */
+  readonly target?: string | undefined;
   /** How many keys a publisher should serve at once if it sends events one by one. */
   readonly concurrency: number;
   /** Aborts when the relay has lost its lease, or may lose it soon. */
@@ -80,6 +82,11 @@ export interface UncertainRefusal {
 export interface Publisher {
   publish(batch: PublishBatch): Promise<readonly PublishOutcome[] | UncertainRefusal>;
   cancel?(batch: PublishBatch): Promise<"published" | "cancelled">;
+  /**
+   * Names what it publishes to, as it is now: a server that was restored from a backup has another name, and lacks what was
+   * published since. The relay asks once, and keeps the name.
+   */
+  target?(signal: AbortSignal): Promise<string | undefined>;
   /**
    * Returns how many of the first events one batch may have. The relay asks before it numbers the batch. The answer
    * must depend on the events alone. Default: all.

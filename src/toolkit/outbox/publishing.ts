@@ -20,6 +20,8 @@ export interface RelayParts<Tx> {
   readonly options: ResolvedRelayOptions;
   /** The id of the database. */
   readonly source: string;
+  /** What the publisher publishes to. */
+  readonly target: string | undefined;
   /** How often a batch with an unknown outcome is repeated. `Infinity` for `run`. */
   readonly repeatsMax: number;
   /** Ends pauses, but not a batch that is being published. */
@@ -103,7 +105,7 @@ async function untilKnown<Tx, T>(
       return await unlessAborted(attempt(batch), cut);
     } catch (error) {
       sending.publishing.throwIfAborted();
-      if (isHapaxError(error, "lease_lost")) throw error;
+      if (isHapaxError(error, "lease_lost") || isHapaxError(error, "server_restored")) throw error;
       options.meter.add("publish_failures_total", 1, { outcome: "unknown" });
       if (repeats > repeatsMax) throw error;
       options.onError(error);
@@ -113,7 +115,7 @@ async function untilKnown<Tx, T>(
 }
 
 function batchOf<Tx>(
-  { options, source }: RelayParts<Tx>,
+  { options, source, target }: RelayParts<Tx>,
   { identity, tried, publishing }: Sending,
   isRetry: boolean,
 ): PublishBatch {
@@ -124,6 +126,7 @@ function batchOf<Tx>(
     events: tried.map(({ event }) => event),
     attempts: tried.map(({ attempts }) => attempts + 1),
     isRetry,
+    target,
     concurrency: options.concurrency,
     signal: publishing,
   };

@@ -22,6 +22,7 @@ import {
 } from "./relay-options.ts";
 import { ledgerId, relayPlace } from "./relay-state.ts";
 import { RelayWork } from "./relay-work.ts";
+import { asRestored, meetTarget } from "./target.ts";
 import { Upkeep } from "./upkeep.ts";
 
 /** How long the entry of a relay is kept: a hundred years stand for "never expires". */
@@ -85,6 +86,7 @@ export class Relay<Tx> {
   /**
    * Publishes until it is stopped. Passes every error to `onError`, and tries again. If the signal aborts, the relay
    * ends at once, and the next one repeats the batch that was being published.
+   * Rejects with `server_restored` if its target was restored from a backup.
    */
   async run(signal?: AbortSignal): Promise<void> {
     await this.#alone(signal, Infinity, (parts) => this.#runOn(parts)).catch(unlessStopped);
@@ -125,7 +127,11 @@ export class Relay<Tx> {
     };
     if (signal?.aborted === true) end();
     signal?.addEventListener("abort", end);
-    const running = this.#open(repeatsMax, stopping.signal, cut.signal).then(work);
+    const running = this.#open(repeatsMax, stopping.signal, cut.signal)
+      .then(work)
+      .catch((error: unknown) => {
+        throw asRestored(this.options.name, error);
+      });
     this.#current = { stopping, ended: running };
     const over = running.finally(() => {
       signal?.removeEventListener("abort", end);
@@ -165,8 +171,11 @@ export class Relay<Tx> {
     const source = await untilDone(options, stopping, repeatsMax, () =>
       ledgerId(ledger, options.random),
     );
+    const target = await untilDone(options, stopping, repeatsMax, () =>
+      meetTarget(ledger, publisher, options.name, cut),
+    );
     const { outbox } = ledger;
-    return { ledger, outbox, publisher, options, source, repeatsMax, stopping, cut, tally };
+    return { ledger, outbox, publisher, options, source, target, repeatsMax, stopping, cut, tally };
   }
 
   async #passOnce(parts: RelayParts<Tx>): Promise<void> {
@@ -201,6 +210,8 @@ export class Relay<Tx> {
         });
       } catch (error) {
         if (error instanceof Stopped) return;
+        // It went back in time, and a person has to decide what becomes of the events that it lacks.
+        if (isHapaxError(error, "server_restored")) throw error;
         failures += 1;
         options.onError(error);
         await backOff(options, failures, stopping).catch(unlessStopped);
@@ -301,7 +312,8 @@ async function untilDone<T>(
     try {
       return await work();
     } catch (error) {
-      if (repeatsMax !== Infinity || isHapaxError(error, "unsupported")) throw error;
+      const isFinal = isHapaxError(error, "unsupported") || isHapaxError(error, "server_restored");
+      if (repeatsMax !== Infinity || isFinal) throw error;
       options.onError(error);
       await backOff(options, failures, stopping);
     }

@@ -16,14 +16,14 @@ import { systemRandom } from "../../../base/random.ts";
 import { assert } from "../../../base/assert.ts";
 import type { Change } from "../../core/change.ts";
 import { ownBytes } from "../../core/trim.ts";
-import { advance, type Offset, OFFSET_ZERO, type StreamId } from "../../core/types.ts";
+import { advance, type Offset, OFFSET_ZERO, type StreamId, type TimeMs } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import type { Page, StoreSupport } from "../../store.ts";
 import { ByteReader, damage } from "../journal/bytes.ts";
 import { DurableWaiters } from "../journal/durable-waiters.ts";
 import { ExtentIndex } from "../journal/extents.ts";
 import { FrameBuilder } from "../journal/frame.ts";
-import { decodeDataOnly } from "../journal/records.ts";
+import { DATA_HEAD_BYTES, decodeDataHead, decodeDataOnly } from "../journal/records.ts";
 import { writeSnapshot } from "../journal/snapshot.ts";
 import type {
   DurableObjectStore,
@@ -172,6 +172,39 @@ class ObjectStore implements DurableObjectStore {
     return collect(this.#appendsFrom(stream, from), from, to, bytesMax);
   }
 
+  async seek(stream: StreamId, from: Offset, to: Offset, atMs: TimeMs): Promise<Offset> {
+    this.#requireOpen();
+    const runs = this.#tail.from(stream, from);
+    const isLate = (append: StoredAppend): boolean =>
+      append.offset >= from && append.atMs >= atMs && append.offset < to;
+    if ((runs[0]?.start ?? Infinity) > from) {
+      const begin = this.#pages.beforeTime(stream, from, atMs);
+      for (const append of this.#pages.from(stream, begin)) {
+        if (isLate(append)) return append.offset;
+      }
+    }
+    for (const run of runs.slice(this.#lastBefore(runs, atMs))) {
+      for (const append of this.#readRun(stream, run)) if (isLate(append)) return append.offset;
+    }
+    return to;
+  }
+
+  /** The place of the last run that begins before the time: no run before it has anything of that time. */
+  #lastBefore(runs: readonly TailRun[], atMs: TimeMs): number {
+    let low = 0;
+    let high = runs.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      const run = runs[middle];
+      if (run === undefined) break;
+      const bytes = Math.min(run.bytes, DATA_HEAD_BYTES);
+      const head = this.#rows.read(run.table, run.row, run.at, bytes);
+      if (decodeDataHead(new ByteReader(head)).atMs < atMs) low = middle + 1;
+      else high = middle;
+    }
+    return Math.max(0, low - 1);
+  }
+
   async secret(): Promise<string> {
     this.#requireOpen();
     return readSecret(this.#database);
@@ -280,7 +313,7 @@ class ObjectStore implements DurableObjectStore {
         const what = `a record of stream ${stream} at ${offset} is not where it was written`;
         throw damage(`hapax_frames_${run.table}`, run.row, what);
       }
-      yield { offset, data: record.data };
+      yield { offset, atMs: record.atMs, data: record.data };
       offset = advance(offset, record.data.length);
     }
   }

@@ -1,14 +1,14 @@
 /**
  * Data of older commits: many appends of one stream in one row, so that reading a stream from its beginning costs few rows.
  *
- *   row: CRC-32 of what follows (u32), stream, start, back, left, count, lengths, data
+ *   row: CRC-32 of what follows (u32), stream, start, back, left, count, lengths, times, data
  *
- * Numbers are varints. An append that is larger than a row has rows of its own: `back` is how many of its bytes come before
+ * Numbers are varints. The first time is as it is, each later one less the one before it. An append that is larger than a row has rows of its own: `back` is how many of its bytes come before
  * this row, `left` how many come after it.
  */
 
 import { crc32 } from "node:zlib";
-import { advance, type Offset, type StreamId } from "../../core/types.ts";
+import { advance, type Offset, OFFSET_ZERO, type StreamId, type TimeMs } from "../../core/types.ts";
 import { ByteReader, ByteWriter, damage, damaged } from "../journal/bytes.ts";
 import { blobOf, type Database, wholeNumberOf, type StoredRow } from "./database.ts";
 import { ROW_BYTES_MAX } from "./frame-rows.ts";
@@ -24,6 +24,7 @@ const INSERT = "INSERT OR REPLACE INTO hapax_pages (stream, start, bytes) VALUES
 
 export interface StoredAppend {
   readonly offset: Offset;
+  readonly atMs: TimeMs;
   readonly data: Uint8Array;
 }
 
@@ -32,6 +33,7 @@ interface DecodedPage {
   readonly back: number;
   readonly left: number;
   readonly pieces: readonly Buffer[];
+  readonly times: readonly TimeMs[];
   readonly bytes: number;
 }
 
@@ -56,11 +58,11 @@ export class Pages {
       if (page.left > 0) {
         const data = this.#whole(stream, page);
         end = advance(page.start, data.length);
-        yield { offset: page.start, data };
+        yield { offset: page.start, atMs: timeOf(page, 0), data };
       } else {
         let at = page.start;
-        for (const data of page.pieces) {
-          yield { offset: at, data };
+        for (const [index, data] of page.pieces.entries()) {
+          yield { offset: at, atMs: timeOf(page, index), data };
           at = advance(at, data.length);
         }
       }
@@ -68,20 +70,47 @@ export class Pages {
     }
   }
 
+  /**
+   * Where a search for a time may begin: no append from `from` on and before it has this time or a later one. It reads one page for
+   * each halving of the bytes.
+   */
+  beforeTime(stream: StreamId, from: Offset, atMs: TimeMs): Offset {
+    let low = from;
+    let high = this.#endOf(stream);
+    let found = from;
+    while (low < high) {
+      const page = this.#last(stream, Math.floor((low + high) / 2) as Offset);
+      if (page === undefined || page.start < low) {
+        // The middle is in the page that holds `low`, or before all pages.
+        const next = this.#next(stream, low);
+        if (next === undefined || next.start >= high) break;
+        if (timeOf(next, 0) >= atMs) break;
+        found = next.start;
+        low = advance(next.start, next.bytes);
+      } else if (timeOf(page, 0) < atMs) {
+        found = page.start;
+        low = advance(page.start, page.bytes);
+      } else {
+        high = page.start;
+      }
+    }
+    return found;
+  }
+
   /** Adds appends behind those that the stream has in pages. */
   add(stream: StreamId, appends: Iterable<StoredAppend>): void {
     let page: PageBuilder | undefined;
-    for (const { offset, data } of appends) {
+    for (const { offset, atMs, data } of appends) {
       page ??= this.#begin(stream, offset);
       if (page.bytes > 0 && page.bytes + data.length > PAGE_BYTES) {
         this.#write(page);
         page = new PageBuilder(stream, offset);
       }
       if (data.length > PIECE_BYTES) {
-        this.#writeLarge(stream, offset, data);
+        this.#writeLarge(stream, offset, atMs, data);
         page = undefined;
       } else {
-        page.add(data);
+        page.add(data, atMs);
       }
     }
     if (page !== undefined && page.bytes > 0) this.#write(page);
@@ -102,8 +131,8 @@ export class Pages {
     this.#database.run("DELETE FROM hapax_pages WHERE stream = ? AND start < ?", stream, kept);
     if (!isCut) return;
     let at = last.start;
-    for (const piece of last.pieces) {
-      if (at >= rest.start) rest.add(piece);
+    for (const [index, piece] of last.pieces.entries()) {
+      if (at >= rest.start) rest.add(piece, timeOf(last, index));
       at = advance(at, piece.length);
     }
     this.#write(rest);
@@ -123,22 +152,24 @@ export class Pages {
     const isSmall = last !== undefined && last.bytes < SMALL_BYTES && last.back + last.left === 0;
     if (!follows || !isSmall) return new PageBuilder(stream, offset);
     const page = new PageBuilder(stream, last.start);
-    for (const piece of last.pieces) page.add(piece);
+    for (const [index, piece] of last.pieces.entries()) page.add(piece, timeOf(last, index));
     return page;
   }
 
   #write(page: PageBuilder): void {
-    const { stream, start, bytes } = page;
-    const row = encodePage(stream, start, { back: 0, left: 0, pieces: page.pieces, bytes });
+    const { stream, start, bytes, pieces, times } = page;
+    const row = encodePage(stream, start, { back: 0, left: 0, pieces, times, bytes });
     this.#database.run(INSERT, stream, start, row);
   }
 
-  #writeLarge(stream: StreamId, start: Offset, data: Uint8Array): void {
+  #writeLarge(stream: StreamId, start: Offset, atMs: TimeMs, data: Uint8Array): void {
     for (let back = 0; back < data.length; back += PIECE_BYTES) {
       const piece = data.subarray(back, back + PIECE_BYTES);
       const left = data.length - back - piece.length;
       const at = advance(start, back);
-      const row = encodePage(stream, at, { back, left, pieces: [piece], bytes: piece.length });
+      const times = [atMs];
+      const bytes = piece.length;
+      const row = encodePage(stream, at, { back, left, pieces: [piece], times, bytes });
       this.#database.run(INSERT, stream, at, row);
     }
   }
@@ -156,6 +187,11 @@ export class Pages {
       left -= page.bytes;
     }
     return Buffer.concat(pieces);
+  }
+
+  #endOf(stream: StreamId): Offset {
+    const last = this.#last(stream, Number.MAX_SAFE_INTEGER as Offset);
+    return last === undefined ? OFFSET_ZERO : advance(last.start, last.bytes);
   }
 
   #last(stream: StreamId, offset: Offset): DecodedPage | undefined {
@@ -183,10 +219,15 @@ function restStart({ start, back, left, pieces }: DecodedPage, to: Offset): Offs
   return at;
 }
 
+function timeOf({ times }: DecodedPage, index: number): TimeMs {
+  return times[index] ?? (0 as TimeMs);
+}
+
 class PageBuilder {
   readonly stream: StreamId;
   readonly start: Offset;
   readonly pieces: Uint8Array[] = [];
+  readonly times: TimeMs[] = [];
   bytes = 0;
 
   constructor(stream: StreamId, start: Offset) {
@@ -194,8 +235,9 @@ class PageBuilder {
     this.start = start;
   }
 
-  add(data: Uint8Array): void {
+  add(data: Uint8Array, atMs: TimeMs): void {
     this.pieces.push(data);
+    this.times.push(atMs);
     this.bytes += data.length;
   }
 }
@@ -207,14 +249,20 @@ function encodePage(
     readonly back: number;
     readonly left: number;
     readonly pieces: readonly Uint8Array[];
+    readonly times: readonly TimeMs[];
     readonly bytes: number;
   },
 ): Uint8Array {
-  const { back, left, pieces, bytes } = page;
-  const writer = new ByteWriter(HEAD_BYTES + 3 * pieces.length + bytes);
+  const { back, left, pieces, times, bytes } = page;
+  const writer = new ByteWriter(HEAD_BYTES + 6 * pieces.length + bytes);
   writer.u32(0);
   for (const number of [stream, start, back, left, pieces.length]) writer.varint(number);
   for (const piece of pieces) writer.varint(piece.length);
+  let before = 0;
+  for (const atMs of times) {
+    writer.varint(atMs - before);
+    before = atMs;
+  }
   for (const piece of pieces) writer.raw(piece);
   writer.patchU32(0, crc32(writer.bytes().subarray(4)));
   return writer.bytes();
@@ -233,10 +281,12 @@ function decodePage(stream: StreamId, row: StoredRow | undefined): DecodedPage |
     const back = reader.varint();
     const left = reader.varint();
     const lengths = Array.from({ length: reader.varint() }, () => reader.varint());
+    let before = 0;
+    const times = lengths.map(() => (before += reader.varint()) as TimeMs);
     const pieces = lengths.map((length) => reader.raw(length));
     if (reader.left > 0) throw damaged("a page has bytes left over");
     const bytes = lengths.reduce((sum, length) => sum + length, 0);
-    return { start, back, left, pieces, bytes };
+    return { start, back, left, pieces, times, bytes };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw damage("hapax_pages", start, `stream ${stream}: ${reason}`, error);

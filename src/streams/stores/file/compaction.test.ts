@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Offset, ProducerId, StreamId } from "../../core/types.ts";
+import type { Offset, ProducerId, StreamId, TimeMs } from "../../core/types.ts";
 import { createSimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import {
   appended,
@@ -9,6 +9,7 @@ import {
   keyed,
   marked,
   pattern,
+  seek,
   write,
 } from "../../../testing/store-case-kit.ts";
 import { type FileStore, openOnDisk } from "./file-store.ts";
@@ -67,6 +68,39 @@ test("a stream has the same bytes and the same cuts after it was moved, now and 
   expect(keys?.window?.next).toBe(30);
   expect(producers?.get("writer" as ProducerId)?.replaced?.length).toBe(16);
   expect(await appendsOf(after, 1)).toEqual(before);
+  await after.close();
+});
+
+test("S13 a seek finds each time after the data was moved, now and after a restart", async () => {
+  const disk = createSimulatedDisk(3);
+  const store = await openOnDisk(disk, SETTINGS, async () => {});
+  await write(store, created(1), created(2));
+  const COUNT = 80;
+  for (let step = 0; step < COUNT; step += 1) {
+    const at = { atMs: (1000 + 10 * step) as TimeMs };
+    await write(store, appended(1, pattern(500, step), at), appended(2, pattern(900, step), at));
+  }
+  const check = async (one: FileStore): Promise<void> => {
+    for (let step = 0; step < COUNT; step += 1) {
+      expect(await seek(one, 1, 0, COUNT * 500, 1000 + 10 * step)).toBe(step * 500);
+      expect(await seek(one, 1, 0, COUNT * 500, 1001 + 10 * step)).toBe((step + 1) * 500);
+    }
+  };
+  await check(store);
+  await write(store, ended("removed", 2, 2000));
+  let isMoved = false;
+  const maintained = (async () => {
+    for (let round = 0; round < 4; round += 1) {
+      await write(store, ended("touched", 1, 2000 + round));
+      await store.maintain();
+    }
+    isMoved = true;
+  })();
+  while (!isMoved) await check(store);
+  await maintained;
+  await check(store);
+  const after = await openOnDisk(disk.crash(), SETTINGS, async () => {});
+  await check(after);
   await after.close();
 });
 

@@ -8,6 +8,7 @@ import type {
   FramePlace,
   ImageSink,
   JournalSegment,
+  LogCopies,
   LogSpace,
   SealedFrame,
   SegmentLog,
@@ -106,6 +107,14 @@ export class FileLog implements SegmentLog {
   dropImage(lsn: number): Promise<void> {
     return this.#parts.disk.remove(snapshotName(lsn));
   }
+
+  readonly copies: LogCopies = {
+    segments: () =>
+      this.#segments.list().map(({ number, firstLsn, salt, crcBefore, end }) => {
+        return { number, firstLsn, salt, crcBefore, end };
+      }),
+    openImage: (lsn) => this.#parts.disk.open(snapshotName(lsn), "read"),
+  };
 
   async close(isWhole: boolean): Promise<void> {
     // STORE knows the last LSN too. If the end goes missing while the store is closed, the next start sees that.

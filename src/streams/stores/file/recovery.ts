@@ -54,7 +54,8 @@ export async function recover(
 ): Promise<Recovered> {
   const names = await disk.list();
   if (names.includes(UNFINISHED_COPY)) {
-    const what = "a copy into the directory is not finished: run hapax copy again, or empty it";
+    const what =
+      "a copy or a restore into the directory is not finished: run hapax copy or restore again, or empty it";
     throw new HapaxError("directory_unusable", what);
   }
   const mark = mayLackData ? undefined : await readStoreMark(disk, names);

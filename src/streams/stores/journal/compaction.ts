@@ -2,7 +2,7 @@
  * Compaction writes the live data of mostly dead segments again, in stream order, at the journal's end. It is data
  * like any other: a crash at any point leaves it in at least one place.
  *
- *   - compaction changes no stream: same bytes, same offsets, same cuts between appends;
+ *   - compaction changes no stream: same bytes, same offsets, same times, same cuts between appends;
  *   - a segment is given up only if it holds nothing alive and no snapshot needs its frames;
  *   - compaction never waits for room, and leaves the room that deletes need.
  */
@@ -74,8 +74,8 @@ export async function moveOut(
   // A live iterator: streams may appear and disappear meanwhile. New ones have nothing in old segments.
   for (const [stream, extents] of index.streams) {
     for (const group of groupsIn(extents, victims, frameBytes)) {
-      for (const { offset, data } of await readForMove(log, stream, group)) {
-        pending.push({ kind: "moved", stream, start: offset, data });
+      for (const { offset, atMs, data } of await readForMove(log, stream, group)) {
+        pending.push({ kind: "moved", atMs, stream, start: offset, data });
         pendingBytes += data.length;
       }
       // Only whole extents may be moved together, so a frame ends between groups.

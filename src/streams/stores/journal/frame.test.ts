@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Offset, StreamId } from "../../core/types.ts";
+import type { Offset, StreamId, TimeMs } from "../../core/types.ts";
 import { pattern } from "../../../testing/store-case-kit.ts";
 import { EXTENT_BYTES_MAX } from "./extents.ts";
 import { decodeFrameHeader, isFrameValid } from "./format.ts";
@@ -11,7 +11,8 @@ function build(parts: readonly (readonly [stream: number, data: Uint8Array])[]):
   const ends = new Map<number, number>();
   for (const [stream, data] of parts) {
     const start = (ends.get(stream) ?? 0) as Offset;
-    builder.data({ kind: "moved", stream: stream as StreamId, start, data }, start);
+    const moved = { kind: "moved", atMs: 0 as TimeMs, stream: stream as StreamId, start } as const;
+    builder.data({ ...moved, data }, start);
     ends.set(stream, start + data.length);
   }
   return builder.finish({ lsn: 1, ordinal: 0, timeMs: 0, salt: 77 });

@@ -9,19 +9,21 @@
 import { assert } from "../../../base/assert.ts";
 import { type Clock, systemClock } from "../../../base/clock.ts";
 import type { Change } from "../../core/change.ts";
-import { advance, type Offset, type StreamId } from "../../core/types.ts";
+import { advance, type Offset, type StreamId, type TimeMs } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import { HapaxError, isHapaxError } from "../../../base/errors.ts";
 import type { Random } from "../../../base/random.ts";
-import type { Page, Store, StoreRoom, StoreStats, StoreSupport } from "../../store.ts";
+import type { Page, Store, StoreBackup, StoreRoom, StoreStats, StoreSupport } from "../../store.ts";
 import { DurableWaiters } from "./durable-waiters.ts";
-import type { ExtentIndex } from "./extents.ts";
+import type { ExtentIndex, StreamExtents } from "./extents.ts";
 import { FrameBuilder } from "./frame.ts";
+import { Holds } from "./holds.ts";
 import { applyMoves, Placement } from "./placement.ts";
 import { readExtents } from "./reading.ts";
 import type { Moved } from "./records.ts";
 import type { RecoveryProgress, RecoveryReport, ReplayedLog } from "./replay.ts";
 import { ReplayBound } from "./replay-bound.ts";
+import { seekExtents } from "./seeking.ts";
 import type { SegmentLog } from "./segment-log.ts";
 import { writeSnapshot } from "./snapshot.ts";
 import { TailCache } from "./tail-cache.ts";
@@ -119,6 +121,9 @@ export class JournalStore implements Store {
   #failuresInRow = 0;
   #fullAtMs = -Infinity;
   readonly #waiters = new DurableWaiters();
+  readonly #holds: Holds;
+  /** Images that would be gone if no backup had held them. */
+  #oldImages: readonly number[] = [];
 
   constructor({ log, replayed, supports }: JournalParts, options: JournalOptions) {
     this.#options = options;
@@ -137,10 +142,15 @@ export class JournalStore implements Store {
     this.#cache = new TailCache(options.cacheBytes ?? 16 * 1024 * 1024);
     this.#log = log;
     this.room = log.room;
+    this.#holds = new Holds(log, replayed.index);
   }
 
   async start(): Promise<void> {
-    await this.#log.start(() => this.#considerBackground());
+    await this.#log.start(() => {
+      // What backups hold may be the room that is missing.
+      if (this.#holds.endAll()) this.#hasFreed = true;
+      this.#considerBackground();
+    });
     this.#armTimer();
     // A process that did not live long enough for a snapshot must not make the next replay longer.
     this.#considerBackground();
@@ -168,15 +178,56 @@ export class JournalStore implements Store {
     this.#requireOpen();
     const cached = this.#cache.read(stream, from, to, bytesMax);
     if (cached !== undefined) return cached;
+    const page = await this.#look(stream, (extents) =>
+      readExtents(this.#log, stream, extents, from, to, bytesMax),
+    );
+    return page ?? { start: from, appends: [] };
+  }
+
+  async seek(stream: StreamId, from: Offset, to: Offset, atMs: TimeMs): Promise<Offset> {
+    this.#requireOpen();
+    const found = await this.#look(stream, (extents) =>
+      seekExtents(this.#log, stream, extents, from, to, atMs),
+    );
+    return found ?? to;
+  }
+
+  /** Looks something up in the data of a stream. Undefined: it has none. */
+  async #look<Found>(
+    stream: StreamId,
+    look: (extents: StreamExtents) => Promise<Found>,
+  ): Promise<Found | undefined> {
     for (let attempt = 1; ; attempt += 1) {
       const extents = this.#index.streams.get(stream);
-      if (extents === undefined) return { start: from, appends: [] };
+      if (extents === undefined) return undefined;
       try {
-        return await readExtents(this.#log, stream, extents, from, to, bytesMax);
+        return await look(extents);
       } catch (error) {
-        // Compaction may have moved the data during the read. Then the next attempt finds it at its new place.
+        // Compaction may have moved the data meanwhile. Then the next attempt finds it at its new place.
         if (!isHapaxError(error, "data_damaged") || attempt === 3) throw error;
       }
+    }
+  }
+
+  async backup(): Promise<StoreBackup> {
+    this.#requireOpen();
+    this.#holds.requireBackups();
+    const before = this.#writing;
+    let finish: () => void = () => undefined;
+    this.#writing = new Promise((done) => {
+      finish = done;
+    });
+    try {
+      // Between two commits the journal ends after a whole frame. After a failed one it stays there, and can be backed up too.
+      await before;
+      this.#requireOpen();
+      const lsn = this.#nextLsn - 1;
+      const [image] = this.#snapshots;
+      const held = this.#holds.take({ lsn, crc: this.#lastCrc, changes: this.#ordinal, image });
+      finish();
+      return await held.open();
+    } finally {
+      finish();
     }
   }
 
@@ -371,6 +422,7 @@ export class JournalStore implements Store {
       olderSnapshot: () => this.#snapshots[1],
       writeSnapshot: () => this.#writeSnapshot(),
       writeMoved: (records) => this.#writeMoved(records),
+      isHeld: (segment) => this.#holds.holdsSegment(segment),
       isClosing: () => this.#isClosing,
       isTight: this.#isTight,
     });
@@ -391,7 +443,9 @@ export class JournalStore implements Store {
     this.#bound.snapshotCompleted();
     const [newest, older, ...rest] = [lsn, ...this.#snapshots];
     this.#snapshots = older === undefined ? [newest ?? lsn] : [newest ?? lsn, older];
-    for (const old of rest) await this.#log.dropImage(old);
+    const olds = [...this.#oldImages, ...rest];
+    this.#oldImages = olds.filter((old) => this.#holds.holdsImage(old));
+    for (const old of olds) if (!this.#oldImages.includes(old)) await this.#log.dropImage(old);
   }
 
   /** Writes nothing and returns false if the free room is reserved for others. */

@@ -4,7 +4,7 @@
  *   - returned data was checked: right stream, right offset, right checksum.
  */
 
-import { advance, type Offset, type StreamId } from "../../core/types.ts";
+import { advance, type Offset, type StreamId, type TimeMs } from "../../core/types.ts";
 import type { Page } from "../../store.ts";
 import { ByteReader, damage, damaged } from "./bytes.ts";
 import type { Extent, StreamExtents } from "./extents.ts";
@@ -88,6 +88,7 @@ function spanBytes(span: readonly Extent[]): number {
 
 interface FoundAppend {
   readonly offset: Offset;
+  readonly atMs: TimeMs;
   readonly data: Uint8Array;
 }
 
@@ -128,7 +129,7 @@ function readExtent(
     if (record.stream !== stream || record.start !== offset) {
       throw damaged(`a record of stream ${stream} at ${offset} is not where the index says`);
     }
-    found.push({ offset, data: record.data });
+    found.push({ offset, atMs: record.atMs, data: record.data });
     offset = advance(offset, record.data.length);
   }
 }

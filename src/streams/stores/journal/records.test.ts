@@ -166,15 +166,17 @@ test("an append comes back with its producer, its key, its close and its place, 
       expect(decodeDataOnly(new ByteReader(writer.bytes()))).toEqual({
         stream: change.stream,
         start,
+        atMs: change.atMs,
         data,
       });
     }),
   );
 });
 
-test("data that was moved comes back with its stream and place, and changes no state", () => {
+test("data that was moved comes back with its stream, place and time, and changes no state", () => {
   const moved = {
     kind: "moved",
+    atMs: 1_700_000_000_000 as TimeMs,
     stream: 3 as StreamId,
     start: 9 as Offset,
     data: Buffer.from("moved"),
@@ -186,14 +188,16 @@ test("data that was moved comes back with its stream and place, and changes no s
   expect(decodeDataOnly(new ByteReader(writer.bytes()))).toEqual({
     stream: 3,
     start: 9,
+    atMs: 1_700_000_000_000,
     data: moved.data,
   });
 });
 
 test("data that does not match its own checksum is damage for every reader", () => {
-  const moved = { kind: "moved", stream: 3, start: 0, data: Buffer.from("moved") } as const;
+  const place = { atMs: 0 as TimeMs, stream: 3 as StreamId, start: 0 as Offset };
+  const moved = { kind: "moved", ...place, data: Buffer.from("moved") } as const;
   const writer = new ByteWriter(8);
-  encodeDataRecord(writer, { ...moved, stream: 3 as StreamId, start: 0 as Offset }, 0 as Offset);
+  encodeDataRecord(writer, moved, moved.start);
   writer.raw(moved.data);
   const bytes = Buffer.from(writer.bytes());
   bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 1;

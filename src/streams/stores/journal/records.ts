@@ -10,14 +10,15 @@
  *     3 deleted   4 removed   5 touched      stream, time
  *     6 signing key   time, key
  *     7 subscription  the change as JSON text
- *     8 moved         as 2 with flags 0: data that compaction wrote again; it changes no state
+ *     8 moved         as 2 with flags 0: data that compaction wrote again, with the time of its append; it changes no state
  *     9 created with keys    as 1, then the key policy (key-format.ts)
  *     10 producer reset      stream, time, producer id, resets
  *     11 keys evicted        stream, time, evictTo
  *     12 group               the change as JSON text
  *     13 trimmed             stream, time, offset
  *     14 retention set       stream, time, rule (retention-format.ts)
- *     15 compaction set      stream, time, rule (compaction-format.ts)
+ *     15 incarnation begun   time, number, mark (u32)
+ *     16 compaction set      stream, time, rule (compaction-format.ts)
  *
  * Numbers without a type are varints, texts are a varint length and UTF-8. An appended record says where it
  * starts in its stream, so that the index can be checked against it and a record applied twice is seen.
@@ -65,7 +66,8 @@ const KIND = {
   group: 12,
   trimmed: 13,
   retention_set: 14,
-  compaction_set: 15,
+  incarnation_begun: 15,
+  compaction_set: 16,
 } as const;
 
 const FLAG_CLOSES = 1;
@@ -80,6 +82,8 @@ const FLAGS_KNOWN = FLAG_CLOSES | FLAG_PRODUCER | FLAG_STREAM_SEQ | FLAGS_OF_PRO
 /** Data of a stream that compaction wrote to another place. */
 export interface Moved {
   readonly kind: "moved";
+  /** The time of its append. */
+  readonly atMs: TimeMs;
   readonly stream: StreamId;
   readonly start: Offset;
   readonly data: Uint8Array;
@@ -114,6 +118,12 @@ export function encodeChange(writer: ByteWriter, change: Exclude<Change, StreamA
       writer.u8(KIND.signing_key_added);
       writer.varint(change.atMs);
       writer.text(change.key);
+      return;
+    case "incarnation_begun":
+      writer.u8(KIND.incarnation_begun);
+      writer.varint(change.atMs);
+      writer.varint(change.number);
+      writer.u32(change.mark);
       return;
     case "trimmed":
       writer.u8(KIND.trimmed);
@@ -184,7 +194,7 @@ export function encodeDataRecord(
   if (record.kind === "moved") {
     writer.u8(0);
     writer.varint(start);
-    writer.varint(0);
+    writer.varint(record.atMs);
   } else {
     const { producer, streamSeq, key } = record;
     writer.u8(
@@ -278,6 +288,11 @@ export function decodeRecord(reader: ByteReader): DecodedRecord {
       const atMs = reader.varint() as TimeMs;
       return { kind: "change", change: { kind: "signing_key_added", atMs, key: reader.text() } };
     }
+    case KIND.incarnation_begun: {
+      const atMs = reader.varint() as TimeMs;
+      const [number, mark] = [reader.varint(), reader.u32()];
+      return { kind: "change", change: { kind: "incarnation_begun", atMs, number, mark } };
+    }
     case KIND.subscription:
     case KIND.group:
       // encodeChange wrote this text, and the frame's checksum covers it.
@@ -302,7 +317,7 @@ function decodeDataRecord(reader: ByteReader, isMoved: boolean): DecodedRecord {
   const key = (flags & FLAG_KEY) === 0 ? undefined : decodeStoredKey(reader);
   if (reader.position !== metaEnd) throw damaged("the meta part of a record has another length");
   const data = decodeData(reader);
-  if (isMoved) return { kind: "moved", stream, start, data };
+  if (isMoved) return { kind: "moved", atMs, stream, start, data };
   const closes = (flags & FLAG_CLOSES) !== 0;
   return {
     kind: "appended",
@@ -328,20 +343,32 @@ function decodeData(reader: ByteReader): Buffer {
   return data;
 }
 
-/** Reads only what a read needs: the stream, the start, and the checked data. */
-export function decodeDataOnly(reader: ByteReader): {
+/** What a data record begins with. */
+interface DataHead {
   readonly stream: StreamId;
   readonly start: Offset;
-  readonly data: Buffer;
-} {
+  readonly atMs: TimeMs;
+}
+
+/** `DATA_HEAD_BYTES` are enough for the head of a data record. */
+export const DATA_HEAD_BYTES = 32;
+
+/** Reads only what a read needs: the head, and the checked data. */
+export function decodeDataOnly(reader: ByteReader): DataHead & { readonly data: Buffer } {
+  const { metaEnd, ...head } = decodeDataHead(reader);
+  reader.position = metaEnd;
+  return { ...head, data: decodeData(reader) };
+}
+
+/** Reads the head. The data begins somewhere behind `metaEnd`. */
+export function decodeDataHead(reader: ByteReader): DataHead & { readonly metaEnd: number } {
   const kind = reader.u8();
   if (kind !== KIND.appended && kind !== KIND.moved) throw damaged("it is not a data record");
   const metaEnd = reader.u16() + reader.position;
   const stream = reader.varint() as StreamId;
   reader.u8();
   const start = reader.varint() as Offset;
-  reader.position = metaEnd;
-  return { stream, start, data: decodeData(reader) };
+  return { stream, start, atMs: reader.varint() as TimeMs, metaEnd };
 }
 
 function decodeStreamTime(reader: ByteReader): {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Offset, StreamId } from "../../core/types.ts";
+import type { Offset, StreamId, TimeMs } from "../../core/types.ts";
 import { pattern } from "../../../testing/store-case-kit.ts";
 import type { DiskFile } from "../file/disk.ts";
 import { FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES } from "./format.ts";
@@ -11,7 +11,8 @@ const SALT = 0x1234;
 function frame(lsn: number, bytes: number, salt = SALT): Buffer {
   const builder = new FrameBuilder(64);
   const start = 0 as Offset;
-  builder.data({ kind: "moved", stream: 1 as StreamId, start, data: pattern(bytes, lsn) }, start);
+  const moved = { kind: "moved", atMs: 0 as TimeMs, stream: 1 as StreamId, start } as const;
+  builder.data({ ...moved, data: pattern(bytes, lsn) }, start);
   return Buffer.concat(builder.finish({ lsn, ordinal: 0, timeMs: 0, salt }).buffers);
 }
 

@@ -11,7 +11,7 @@
  *   - an image is there whole, or not at all.
  */
 
-import type { StoreRoom } from "../../store.ts";
+import type { BackupSegment, StoreRoom } from "../../store.ts";
 import type { Frame } from "./frame.ts";
 import type { ReadBuffers } from "./read-buffers.ts";
 
@@ -48,8 +48,17 @@ export interface SegmentLog extends SegmentReader {
   /** Keeps what `write` writes as the image of the world at this LSN, once `write` has resolved. */
   putImage(lsn: number, write: (sink: ImageSink) => Promise<void>): Promise<void>;
   dropImage(lsn: number): Promise<void>;
+  /** Optional: what backups read. A log without it is in the backups of the place that keeps it. */
+  readonly copies?: LogCopies;
   /** `isWhole`: no append has failed, so the last frame is known to be the last one. */
   close(isWhole: boolean): Promise<void>;
+}
+
+/** What a backup of a log reads, beside its frames. */
+export interface LogCopies {
+  /** Oldest first, as they are now. */
+  segments(): readonly BackupSegment[];
+  openImage(lsn: number): Promise<ByteSource>;
 }
 
 export type SealedFrame = Pick<Frame, "buffers" | "bytes" | "crc">;

@@ -12,7 +12,8 @@
  *     4 extents     stream, extents
  *     6 keys        stream, keys
  *     7 cursors     of groups, as in group-format.ts
- *     5 end         count of streams, world version, next stream id, time, signing keys, subscriptions (JSON), groups
+ *     5 end         count of streams, world version, next stream id, time, signing keys, subscriptions (JSON), groups,
+ *                   [incarnation: number, mark (u32)], not of the first
  *   extents: end, count, then start, segment, position, bytes of each
  *   producers: count (u32), then each as in producer-format.ts
  *   keys: as in key-format.ts
@@ -27,6 +28,7 @@
  */
 
 import { crc32 } from "node:zlib";
+import { FIRST_INCARNATION } from "../../../base/incarnation.ts";
 import type { StreamImage, WorldParts } from "../../core/restore.ts";
 import type { StreamState } from "../../core/stream.ts";
 import type { BookImage } from "../../core/subscription-image.ts";
@@ -117,6 +119,10 @@ export function encodeEnd(writer: ByteWriter, end: SnapshotEnd): void {
   for (const key of end.signingKeys) writer.text(key);
   writer.text(JSON.stringify(end.subscriptions));
   encodeGroups(writer, end.groups);
+  const { number, mark } = end.incarnation;
+  if (number === 1) return;
+  writer.varint(number);
+  writer.u32(mark);
 }
 
 /** Decodes the end. The collector has the cursors of the snapshot's blocks. */
@@ -129,7 +135,9 @@ export function decodeEnd(reader: ByteReader, collector: GroupCollector): Snapsh
   // encodeEnd wrote this text, and the block's checksum covers it.
   const subscriptions = JSON.parse(reader.text()) as BookImage;
   const groups = collector.takeGroups(reader);
-  return { streams, version, nextId, timeMs, signingKeys, subscriptions, groups };
+  const incarnation =
+    reader.left === 0 ? FIRST_INCARNATION : { number: reader.varint(), mark: reader.u32() };
+  return { streams, version, nextId, timeMs, signingKeys, subscriptions, groups, incarnation };
 }
 
 /** Encodes a stream. `hasKeys`: its keys follow its producers. */

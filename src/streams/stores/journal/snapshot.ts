@@ -61,6 +61,7 @@ export async function writeSnapshot(
     nextId: world.nextId,
     timeMs: world.timeMs,
     signingKeys: world.signingKeys,
+    incarnation: world.incarnation,
     subscriptions: imageOfBook(world.subscriptions),
     groups,
   });

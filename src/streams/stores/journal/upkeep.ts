@@ -24,6 +24,8 @@ export interface UpkeepParts {
   readonly writeSnapshot: () => Promise<void>;
   /** Writes nothing and returns false if the free room is reserved for others. */
   readonly writeMoved: WriteMoved;
+  /** Whether a backup holds a segment. */
+  readonly isHeld: (segment: number) => boolean;
   readonly isClosing: () => boolean;
   /** The disk was full a while ago, so every segment counts. */
   readonly isTight: boolean;
@@ -49,14 +51,14 @@ export async function tidyUp(parts: UpkeepParts): Promise<void> {
 }
 
 /** The last segment is being written, and does not count. */
-function hasDeadSegment({ log, index }: UpkeepParts): boolean {
+function hasDeadSegment({ log, index, isHeld }: UpkeepParts): boolean {
   return log.segments().some(({ number }, at, all) => {
-    return at < all.length - 1 && index.liveBytes(number) === 0;
+    return at < all.length - 1 && index.liveBytes(number) === 0 && !isHeld(number);
   });
 }
 
-/** Frees only segments that the older of the two snapshots does not need. */
-async function retireSegments({ log, index, olderSnapshot }: UpkeepParts): Promise<number> {
+/** Frees only segments that neither the older of the two snapshots nor a backup needs. */
+async function retireSegments({ log, index, olderSnapshot, isHeld }: UpkeepParts): Promise<number> {
   const older = olderSnapshot();
   let retired = 0;
   if (older === undefined) return retired;
@@ -64,7 +66,7 @@ async function retireSegments({ log, index, olderSnapshot }: UpkeepParts): Promi
   for (const [at, segment] of list.entries()) {
     const next = list[at + 1];
     if (next === undefined || next.firstLsn > older + 1) break;
-    if (index.liveBytes(segment.number) > 0) continue;
+    if (index.liveBytes(segment.number) > 0 || isHeld(segment.number)) continue;
     await log.retire(segment.number);
     retired += 1;
   }
