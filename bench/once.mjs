@@ -7,6 +7,9 @@
  *
  * on SQLite and PostgreSQL, with 1 and 16 callers, everything durable; and a route of node:http with and without keys. The ways
  * take turns, round after round. Statements, round trips and commits are counted in a run of their own.
+ *
+ * The rates are those of a program that has run for a while: before the rounds each way is called some thousand times, until V8 has
+ * compiled it. What its first calls are like, with more code to compile than a transaction by hand has, is told beside them.
  */
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -38,6 +41,16 @@ async function counted(ways, counter) {
     counts[name] = counter.per(calls);
   }
   return counts;
+}
+
+/** Calls each way until V8 has compiled it. Answers the rates of the first calls. */
+async function warmUp(ways, { calls, warmUpCalls }) {
+  const first = {};
+  for (const [name, call] of Object.entries(ways)) {
+    first[name] = await rateOf(calls, 1, (number) => call(`${name}/first/${number}`));
+    await rateOf(warmUpCalls, 16, (number) => call(`${name}/warm/${number}`));
+  }
+  return first;
 }
 
 /** `calls`: each does its work once under a key. */
@@ -164,6 +177,15 @@ async function openPostgres() {
   }
 }
 
+/** What the first calls of a program reach. */
+function showFirst(database, first, { calls }) {
+  const ratio = (first.processOnce / first.bare).toFixed(2);
+  const byHand = (first["by hand"] / first.bare).toFixed(2);
+  console.log(
+    `\n${database}, the first ${calls} calls of a program: ${ratio} of bare; by hand: ${byHand}`,
+  );
+}
+
 function show(title, results, counts, aim) {
   console.log(`\n${title}`);
   const byHand = results["by hand"]?.ofFirst;
@@ -193,7 +215,8 @@ function verdict(value, aim) {
 
 await main(async () => {
   const isQuick = process.argv.includes("--quick");
-  const plan = isQuick ? { calls: 500, rounds: 5 } : { calls: 2000, rounds: 9 };
+  const size = isQuick ? { calls: 500, rounds: 5 } : { calls: 2000, rounds: 9 };
+  const plan = { ...size, warmUpCalls: 8000 };
   await buildIfNeeded();
   const folder = mkdtempSync(join(tmpdir(), "hapax-bench-"));
   const machine = machineOf(folder);
@@ -207,6 +230,10 @@ await main(async () => {
     const sqlite = await sqliteWays(folder, "timed", undefined);
     const postgres = await postgresWays(pool);
     const postgresCounts = await counted(await postgresWays(notingPool(pool, counter)), counter);
+    const first = { sqlite: await warmUp(sqlite, plan), postgres: await warmUp(postgres, plan) };
+    results.first = first;
+    showFirst("SQLite", first.sqlite, plan);
+    showFirst("PostgreSQL", first.postgres, plan);
     for (const width of [1, 16]) {
       const one = await measure(sqlite, plan, width);
       results[`sqlite-${width}`] = { rates: one, counts: sqliteCounts };
