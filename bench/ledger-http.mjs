@@ -42,12 +42,14 @@ function post(agent, port, key) {
   });
 }
 
-export async function measureHttp(folder, { calls, width, rounds }) {
+export async function measureHttp(folder, { calls, width, rounds, warmUpCalls = 0 }) {
   const agent = new Agent({ keepAlive: true, maxSockets: width });
   const apis = { bare: await startApi("bare", folder), keyed: await startApi("keyed", folder) };
   const round = (api, part) => (number) =>
     rateOf(calls, width, (index) => post(agent, api.port, `${part}-${number}-${index}`));
   try {
+    for (const api of Object.values(apis))
+      await rateOf(warmUpCalls, width, (index) => post(agent, api.port, `warm-${index}`));
     return await compare(
       {
         "without keys": round(apis.bare, "new"),

@@ -35,6 +35,7 @@ const SHARED: Readonly<Record<string, string>> = {
   "streams/stores/file/node-disk.ts reads": NODE,
   "testing/ledger-crashes.ts cases": TESTS,
   "testing/sink-conformance.ts places": TESTS,
+  "toolkit/databases/postgres-wire.ts free": "memory of which each part is used once",
   "toolkit/idempotency/answer.ts formatted": PURE,
   "toolkit/idempotency/fastify.ts LONG": CONSTANT,
 };

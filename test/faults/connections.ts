@@ -5,6 +5,8 @@ import type { Fault } from "./faults.ts";
 const LENDING = "src/toolkit/databases/lending.ts";
 const SQLITE = "src/toolkit/databases/sqlite.ts";
 const SQLITE_LENDING = "src/toolkit/databases/sqlite-lending.ts";
+const WIRE = "src/toolkit/databases/postgres-wire.ts";
+const WIRE_TEST = "src/toolkit/databases/postgres-wire.test.ts";
 const BOUNDS = "test/once/bounds.test.ts";
 const LENT = "test/ledgers/postgres-lent.test.ts";
 const OWN = "test/ledgers/sqlite-own.test.ts";
@@ -68,10 +70,32 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "a client whose query was replaced gets batches",
     guarantee: "G25",
-    file: "src/toolkit/databases/postgres-wire.ts",
+    file: WIRE,
     find: '  if (Object.hasOwn(client, "query")) return false;\n',
     replace: "",
     caughtBy: { file: LOCKING, test: `${FORGETFUL}: texts` },
+  },
+  {
+    name: "a batch is written over one that the socket has not sent yet",
+    guarantee: "G25",
+    file: WIRE,
+    find: "if (this.#bytes === free) free = free.subarray(this.#end);",
+    replace: "if (this.#bytes !== free) free = free.subarray(this.#end);",
+    caughtBy: {
+      file: WIRE_TEST,
+      test: "what was sent is not written to by later batches, also if the socket sends it later",
+    },
+  },
+  {
+    name: "a short text in a batch loses what is not ASCII",
+    guarantee: "G25",
+    file: WIRE,
+    find: "if (code > 127) return false;",
+    replace: "if (code > 1e9) return false;",
+    caughtBy: {
+      file: WIRE_TEST,
+      test: "a batch has all its values as they were given, of every kind and size",
+    },
   },
   {
     name: "a connection has two owners",

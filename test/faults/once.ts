@@ -122,8 +122,8 @@ export const onceFaults: readonly Fault[] = [
     name: "the end of a lock in PostgreSQL does not look for the mark",
     guarantee: "G25",
     file: "src/toolkit/ledgers/postgres-locks.ts",
-    find: "endingIf: `${IF_MARKED} = 1`,",
-    replace: 'endingIf: "",',
+    find: "endingRevision: IF_MARKED,",
+    replace: 'endingRevision: "1",',
     caughtBy: {
       file: LOCKING,
       test: "a connection that is used often keeps the statements of its locks prepared, and they do the same",

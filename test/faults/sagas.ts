@@ -16,6 +16,17 @@ const LOST_ANSWERS = "test/saga/lost-answers.test.ts";
 
 export const sagaFaults: readonly Fault[] = [
   {
+    name: "a caller who waits leaves its saga to a runner that there may not be",
+    guarantee: "G53",
+    file: SAGAS,
+    find: "if (entry.leaseLeftMs !== undefined && entry.leaseLeftMs <= 0)",
+    replace: "if (entry.leaseLeftMs !== undefined && entry.leaseLeftMs < -1e15)",
+    caughtBy: {
+      file: TEST,
+      test: "SA7 a caller who waits goes on with what no process drives, without a runner",
+    },
+  },
+  {
     name: "a saga that is taken over keeps its token",
     guarantee: "G53",
     file: DRIVE,

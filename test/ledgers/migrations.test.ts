@@ -232,6 +232,43 @@ describe.skipIf(reason !== undefined)("migrations of a ledger in PostgreSQL", ()
     expect(await ledger.entries.put(placeOf("a"), ABSENT, CLAIM)).toBeDefined();
   });
 
+  test("LG7 tables of version 3 keep every entry, and get the indexes of new ones", async () => {
+    const ledger = postgresLedger<pg.PoolClient>(newPool(), { schema: "third" });
+    await ledger.migrate();
+    // As they were: an index for what has failed, and conditions on all.
+    await server.pool.query(`SET search_path TO third;
+      DROP INDEX hapax_entries_expiry, hapax_entries_open;
+      CREATE INDEX hapax_entries_expiry ON hapax_entries (expires_at) WHERE expires_at IS NOT NULL;
+      CREATE INDEX hapax_entries_open ON hapax_entries (kind, state, made_at)
+        WHERE state = 'running' OR state = 'released';
+      CREATE INDEX hapax_entries_failed ON hapax_entries (kind, state, made_at) WHERE state = 'failed';
+      DELETE FROM hapax_migrations WHERE part = 'entries' AND version > 3;
+      RESET search_path`);
+    await ledger.entries.put(placeOf("a"), ABSENT, CLAIM);
+    const before = await ledger.entries.find(placeOf("a"));
+    await ledger.migrate();
+    await postgresLedger<pg.PoolClient>(newPool(), { schema: "fresh" }).migrate();
+    expect(await shapeOf("third")).toEqual(await shapeOf("fresh"));
+    expect(await ledger.entries.find(placeOf("a"))).toMatchObject({
+      token: before?.token,
+      state: "running",
+    });
+  });
+
+  test("an entry that is done has one index beside its key, and looks at the conditions of two", async () => {
+    await postgresLedger<pg.PoolClient>(newPool(), { schema: "few" }).migrate();
+    const { rows } = await server.pool.query<{ name: string; condition: string | null }>(
+      `SELECT indexrelid::regclass::text AS name, pg_get_expr(indpred, indrelid) AS condition
+       FROM pg_index WHERE indrelid = 'few.hapax_entries'::regclass ORDER BY 1`,
+    );
+    expect(rows).toEqual([
+      { name: "few.hapax_entries_due", condition: "(state = 'running'::text)" },
+      { name: "few.hapax_entries_expiry", condition: null },
+      { name: "few.hapax_entries_open", condition: "(state <> 'done'::text)" },
+      { name: "few.hapax_entries_pkey", condition: null },
+    ]);
+  });
+
   test("LG7 tables of a newer version are refused and left alone", async () => {
     await server.pool.query(`CREATE SCHEMA newer;
       CREATE TABLE newer.hapax_migrations (part text, version integer, applied_at timestamptz);

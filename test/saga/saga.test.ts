@@ -25,6 +25,35 @@ describe("a saga", () => {
     expect(count("saga_steps_total checkout done")).toBe(4);
   });
 
+  test("SA7 a caller who waits goes on with what no process drives, without a runner", async () => {
+    const { ledger, checkout, options, advance, log } = stage();
+    const sagas = createSagas(ledger, [checkout], options);
+    await ledger.transaction((tx) => sagas.in(tx).start(checkout, ID, INPUT));
+    expect(log).toEqual([]);
+    const ended = await sagas.start(checkout, ID, INPUT, { waitMs: 1_000 });
+    expect(ended).toMatchObject({ state: "completed", isDuplicate: true });
+    expect(log).toEqual(WHOLE);
+
+    // A process that dies once the saga is stored keeps it for the rest of its lease, and no longer.
+    const other = { ...ID, key: "order 2" };
+    setFailpoint((name) => {
+      if (name === "saga.started") throw new Error("killed");
+    });
+    await expect(sagas.start(checkout, other, INPUT)).rejects.toThrow("killed");
+    setFailpoint(undefined);
+    const second = createSagas(ledger, [checkout], { ...options, everyMs: 86_400_000 });
+    const waited = second.start(checkout, other, INPUT, { waitMs: 60_000 });
+    await advance(60_000);
+    expect(await waited).toMatchObject({ state: "completed", isDuplicate: true });
+    expect(log).toEqual([...WHOLE, ...WHOLE]);
+    // A caller who does not wait leaves it to runners.
+    const third = { ...ID, key: "order 3" };
+    await ledger.transaction((tx) => sagas.in(tx).start(checkout, third, INPUT));
+    expect(await sagas.start(checkout, third, INPUT)).toMatchObject({ state: "running" });
+    await flush();
+    expect(log).toHaveLength(8);
+  }, 10_000);
+
   test("SA3 gives each step a key that is the same in every attempt, and its undo another one", async () => {
     const { ledger, checkout, options, fail, keys, advance, log } = stage();
     fail("charge", boom, boom);

@@ -35,12 +35,24 @@ const OIDS: Readonly<Record<string, number>> = {
 const OF_CONTEXT = 0;
 
 const encoder = new TextEncoder();
+/** Longer texts are encoded by the runtime; for short ones the call takes longer than the work. */
+const SHORT_CHARS = 64;
 
-/** Messages: a letter, their length with its own four bytes, and what they say. */
+/** Batches are written into one piece of memory after the other: one for each batch would be work for the collector. */
+const PIECE_BYTES = 65_536;
+const BATCH_BYTES = 1_024;
+/** What is left of the last piece. What was sent is never written to again. */
+let free = new Uint8Array(0);
+
+/** Messages: a letter, their length with its own four bytes, and what they say. Write all of them before you make others. */
 class Messages {
-  #bytes = new Uint8Array(1_024);
-  #view = new DataView(this.#bytes.buffer);
+  #bytes: Uint8Array;
   #end = 0;
+
+  constructor() {
+    if (free.byteLength < BATCH_BYTES) free = new Uint8Array(PIECE_BYTES);
+    this.#bytes = free;
+  }
 
   /** Makes a statement of a text, in the place of one of this name. */
   parse({ name, text, types }: Keepable): this {
@@ -73,9 +85,22 @@ class Messages {
     return this.#finish(run);
   }
 
+  /** Adds messages that were made before. */
+  add(bytes: Uint8Array): this {
+    this.#reserve(bytes.byteLength);
+    this.#bytes.set(bytes, this.#end);
+    this.#end += bytes.byteLength;
+    return this;
+  }
+
   /** Ends the batch: the server answers all of it. */
   sync(): Uint8Array {
     this.#finish(this.#begin("S"));
+    return this.bytes();
+  }
+
+  bytes(): Uint8Array {
+    if (this.#bytes === free) free = free.subarray(this.#end);
     return this.#bytes.subarray(0, this.#end);
   }
 
@@ -86,12 +111,9 @@ class Messages {
     }
     const at = this.#end;
     this.#int32(0);
-    if (value instanceof Uint8Array) {
-      this.#reserve(value.byteLength);
-      this.#bytes.set(value, this.#end);
-      this.#end += value.byteLength;
-    } else this.#write(String(value));
-    this.#view.setInt32(at, this.#end - at - 4);
+    if (value instanceof Uint8Array) this.add(value);
+    else this.#write(String(value));
+    this.#putInt32(at, this.#end - at - 4);
   }
 
   #begin(letter: string): number {
@@ -102,7 +124,7 @@ class Messages {
   }
 
   #finish(at: number): this {
-    this.#view.setInt32(at, this.#end - at);
+    this.#putInt32(at, this.#end - at);
     return this;
   }
 
@@ -115,19 +137,41 @@ class Messages {
 
   #write(text: string): void {
     this.#reserve(text.length * 3);
-    this.#end += encoder.encodeInto(text, this.#bytes.subarray(this.#end)).written;
+    if (text.length > SHORT_CHARS || !this.#writePlain(text))
+      this.#end += encoder.encodeInto(text, this.#bytes.subarray(this.#end)).written;
+  }
+
+  /** Returns false, and has written nothing, if the text has other characters than those of ASCII. */
+  #writePlain(text: string): boolean {
+    for (let index = 0; index < text.length; index += 1) {
+      const code = text.charCodeAt(index);
+      if (code > 127) return false;
+      this.#bytes[this.#end + index] = code;
+    }
+    this.#end += text.length;
+    return true;
   }
 
   #int16(value: number): void {
     this.#reserve(2);
-    this.#view.setInt16(this.#end, value);
+    this.#bytes[this.#end] = value >> 8;
+    this.#bytes[this.#end + 1] = value;
     this.#end += 2;
   }
 
   #int32(value: number): void {
     this.#reserve(4);
-    this.#view.setInt32(this.#end, value);
+    this.#putInt32(this.#end, value);
     this.#end += 4;
+  }
+
+  /** The largest byte first. */
+  #putInt32(at: number, value: number): void {
+    const bytes = this.#bytes;
+    bytes[at] = value >> 24;
+    bytes[at + 1] = value >> 16;
+    bytes[at + 2] = value >> 8;
+    bytes[at + 3] = value;
   }
 
   #reserve(count: number): void {
@@ -135,7 +179,6 @@ class Messages {
     const larger = new Uint8Array((this.#end + count) * 2);
     larger.set(this.#bytes.subarray(0, this.#end));
     this.#bytes = larger;
-    this.#view = new DataView(larger.buffer);
   }
 }
 
@@ -190,6 +233,12 @@ const connected = new WeakSet();
 const id = systemRandom.id();
 const BEGIN: Keepable = { name: `hapax_begin_${id}`, types: [], text: "BEGIN" };
 const COMMIT: Keepable = { name: `hapax_commit_${id}`, types: [], text: "COMMIT" };
+const BEGINS = /* @__PURE__ */ callOf(BEGIN);
+const COMMITS = /* @__PURE__ */ callOf(COMMIT);
+
+function callOf({ name }: Keepable): Uint8Array {
+  return new Messages().call({ name, values: [] }).bytes();
+}
 
 /** Returns whether batches can be sent over the client. One whose `query` was replaced may want texts. */
 export function isWired(client: object): boolean {
@@ -205,31 +254,19 @@ export function isWired(client: object): boolean {
  * Begins a transaction, and runs a statement in it. Returns the fields of its row. `made`: statements that the connection gets before;
  * a pooler that follows prepared statements learns of them this way, and not by PREPARE.
  */
-export async function beginWith(
+export function beginWith(
   client: object,
   call: WireCall,
   made: readonly Keepable[],
 ): Promise<Fields> {
   const messages = messagesTo(client);
   for (const statement of made) messages.parse(statement);
-  return await sent(
-    client,
-    messages
-      .call({ ...BEGIN, values: [] })
-      .call(call)
-      .sync(),
-  );
+  return sent(client, messages.add(BEGINS).call(call).sync());
 }
 
 /** Runs the last statement of a transaction, and commits. */
 export async function commitWith(client: object, call: WireCall): Promise<void> {
-  await sent(
-    client,
-    messagesTo(client)
-      .call(call)
-      .call({ ...COMMIT, values: [] })
-      .sync(),
-  );
+  await sent(client, messagesTo(client).call(call).add(COMMITS).sync());
 }
 
 /** The first batch over a connection prepares BEGIN and COMMIT. */

@@ -63,6 +63,8 @@ export interface Dialect {
   readonly ending: string;
   /** The condition for the entry that ends a lock; empty: none. It does what `ending` and `guard` do. */
   readonly endingIf: string;
+  /** The revision of that entry, which is 1. It may fail in its place: a value costs less than a condition. */
+  readonly endingRevision: string;
   /** The texts of a JSON array as rows of one column `value`. */
   readonly textsOf: (placeholder: string) => string;
   /** The condition for exactly those rows that a `FROM … WHERE …` has chosen. */
@@ -205,7 +207,8 @@ function insertText(
   let place = 0;
   const next = (): string => placeholder((place += 1));
   const kind = fixed === undefined ? next() : quotedText(fixed.kind);
-  const head = [kind, next(), next(), isDrawn ? next() : nextToken, "1"];
+  const token = [next(), next(), isDrawn ? next() : nextToken];
+  const head = [kind, ...token, isEnd ? dialect.endingRevision : "1"];
   const state = fixed === undefined ? next() : quotedText(fixed.state);
   const attempts = fixed === undefined ? next() : String(fixed.attempts);
   const lease = isEnd ? ["NULL", "NULL"] : [after(next()), next()];

@@ -87,6 +87,7 @@ export function dialectOf(schema: string | undefined, joined: Query | undefined)
     endingIf: isMarked
       ? `${setting("idle_in_transaction_session_timeout", COMMIT_MS)} <> '' AND ${HAS_MARK}`
       : "",
+    endingRevision: "1",
     ending: isMarked ? set("idle_in_transaction_session_timeout", COMMIT_MS) : writing,
     textsOf: (placeholder) => `json_array_elements_text(${placeholder}::text::json)`,
     isChosen: (from) => `ctid = ANY (ARRAY(SELECT ctid ${from}))`,

@@ -54,7 +54,7 @@ export class PostgresLocks {
       ofLock: `WHEN ${MARKS} IS NULL THEN -1 ${dialect.ofLock}`,
       ofGiven: "",
       writing: "",
-      endingIf: `${IF_MARKED} = 1`,
+      endingRevision: IF_MARKED,
     };
     this.#dialect = { ...own, placeholder: (place) => `\0${place}\0` };
     // Of this ledger alone: behind a pooler, others with another text may meet it.

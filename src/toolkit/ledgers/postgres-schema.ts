@@ -74,6 +74,15 @@ const DUE = `CREATE INDEX IF NOT EXISTS hapax_entries_due ON hapax_entries (kind
 // LG13. Of failed entries alone: sagas that are stuck are among them.
 const FAILED = `CREATE INDEX IF NOT EXISTS hapax_entries_failed ON hapax_entries (kind, state, made_at) WHERE state = 'failed'`;
 
+// PostgreSQL prepares the condition of each index anew for every insert: entries that are done meet as few of them as can be.
+const FEWER = [
+  "DROP INDEX IF EXISTS hapax_entries_expiry",
+  "CREATE INDEX IF NOT EXISTS hapax_entries_expiry ON hapax_entries (expires_at)",
+  "DROP INDEX IF EXISTS hapax_entries_open",
+  "DROP INDEX IF EXISTS hapax_entries_failed",
+  "CREATE INDEX IF NOT EXISTS hapax_entries_open ON hapax_entries (kind, state, made_at) WHERE state <> 'done'",
+];
+
 export const POSTGRES_PARTS: readonly MigrationPart[] = [
   {
     name: "entries",
@@ -81,6 +90,7 @@ export const POSTGRES_PARTS: readonly MigrationPart[] = [
       { id: "entries and tokens", sql: ENTRIES },
       { id: "what is due, and tokens that follow the clock", sql: [DUE, NEXT_TOKEN] },
       { id: "what has failed", sql: [FAILED] },
+      { id: "fewer indexes with conditions", sql: FEWER },
     ],
   },
   { name: "outbox", steps: POSTGRES_OUTBOX_MIGRATIONS },

@@ -29,6 +29,7 @@ export function sqliteDialect(entries: string, now = SQLITE_NOW): Dialect {
     writing: "",
     ending: "",
     endingIf: "",
+    endingRevision: "1",
     textsOf: (placeholder) => `json_each(${placeholder})`,
     isChosen: (from) => `(kind, scope, key) IN (SELECT kind, scope, key ${from})`,
   };

@@ -47,29 +47,35 @@ export async function attemptOnce<Tx>(
   isKnown: boolean,
   onClaimed: () => void,
 ): Promise<AttemptOutcome> {
-  for (let taken = 0; taken < TAKEN_MAX; taken += 1) {
-    const outcome = await attempt(ledger, job, isKnown || taken > 0, onClaimed);
-    // CK4: another attempt began while this one waited for its transaction. The entry says what to do.
-    if (outcome !== "taken") return outcome;
+  const { work } = job;
+  const locked = work.effect === "transaction" && mayLock(ledger, job.terms) ? work : undefined;
+  try {
+    for (let taken = 0; taken < TAKEN_MAX; taken += 1) {
+      const isSought = isKnown || taken > 0;
+      let outcome: AttemptOutcome | "claims first" | "taken" = "claims first";
+      if (locked !== undefined)
+        outcome = await attemptLocked(ledger, job, locked, isSought, onClaimed);
+      if (outcome === "claims first")
+        outcome = await attemptClaimed(ledger, job, isSought || locked !== undefined, onClaimed);
+      // CK4: another attempt began while this one waited for its transaction. The entry says what to do.
+      if (outcome !== "taken") return outcome;
+    }
+  } catch (error) {
+    return { kind: "threw", error };
   }
   return { kind: "running", entry: UNSEEN };
 }
 
-async function attempt<Tx>(
+/** CK1: the claim is committed before its work begins. `isSought`: an entry probably exists. */
+async function attemptClaimed<Tx>(
   ledger: Ledger<Tx>,
   job: OnceJob<Tx>,
-  isKnown: boolean,
+  isSought: boolean,
   onClaimed: () => void,
 ): Promise<AttemptOutcome | "taken"> {
   const { work } = job;
   let claim: Claim<Tx> | undefined;
   try {
-    let isSought = isKnown;
-    if (work.effect === "transaction" && mayLock(ledger, job.terms)) {
-      const outcome = await attemptLocked(ledger, job, work, isKnown, onClaimed);
-      if (outcome !== "claims first") return outcome;
-      isSought = true;
-    }
     const key = work.effect === "transaction" ? "" : await work.key();
     const acquired = await acquire(ledger, job.place, job.terms, job.tools, isSought);
     if (acquired.kind === "done") return endedBefore(acquired.entry);
@@ -86,8 +92,6 @@ async function attempt<Tx>(
       if (ended !== undefined) return ended;
     }
     return await workElsewhere(ledger, claim, job, work, key);
-  } catch (error) {
-    return { kind: "threw", error };
   } finally {
     // The work under this claim has ended, with a result or with an error.
     claim?.stop();

@@ -26,15 +26,25 @@ export function mayLock<Tx>({ entries, isJoined }: Ledger<Tx>, terms: ClaimTerms
 }
 
 /** Runs a transaction that locks the place first. `onLock` is called just before that. `late`: nothing was committed. */
-export async function inLockedTransaction<Tx, T>(
+export function inLockedTransaction<Tx, T>(
   ledger: Ledger<Tx>,
   place: Place,
   work: (tx: Tx, locked: Locked) => LockedEnd<T> | Promise<LockedEnd<T>>,
   onLock: () => void,
   over: Stopper,
 ): Promise<LockedEnd<T> | "late"> {
-  if (ledger.lockedTransaction !== undefined)
-    return await ledger.lockedTransaction(place, work, onLock, over);
+  return ledger.lockedTransaction === undefined
+    ? inSingleSteps(ledger, place, work, onLock, over)
+    : ledger.lockedTransaction(place, work, onLock, over);
+}
+
+async function inSingleSteps<Tx, T>(
+  ledger: Ledger<Tx>,
+  place: Place,
+  work: (tx: Tx, locked: Locked) => LockedEnd<T> | Promise<LockedEnd<T>>,
+  onLock: () => void,
+  over: Stopper,
+): Promise<LockedEnd<T> | "late"> {
   let isLate = false;
   try {
     return await ledger.transaction(async (tx) => {

@@ -179,8 +179,11 @@ async function untilEnded<Tx>(ledger: Ledger<Tx>, job: OnceJob<Tx>): Promise<Res
   let isKnown = false;
   for (;;) {
     signal?.throwIfAborted();
-    const { outcome, isOwn } = await nextOutcome(ledger, job, isKnown);
-    const verdict = judge(outcome, job, isOwn);
+    const own = startOwn(ledger, job, isKnown);
+    const outcome = await (own ?? outcomeOfOther(ledger, job));
+    // Undefined: the other one has ended before this call could join it.
+    if (outcome === undefined) continue;
+    const verdict = judge(outcome, job, own !== undefined);
     if (verdict.kind === "result") return verdict.result;
     if (verdict.kind === "again") continue;
     if (!isKnown) tools.meter.add("in_progress_total", 1, { primitive: "once" });
@@ -193,29 +196,34 @@ async function untilEnded<Tx>(ledger: Ledger<Tx>, job: OnceJob<Tx>): Promise<Res
   }
 }
 
-/** Returns the outcome of the running attempt of this process, or of an attempt of its own if none runs. */
-async function nextOutcome<Tx>(
+/** Starts an attempt of this call. Returns undefined if an attempt of this process has the key. */
+function startOwn<Tx>(
   ledger: Ledger<Tx>,
   job: OnceJob<Tx>,
   isKnown: boolean,
-): Promise<{ readonly outcome: AttemptOutcome; readonly isOwn: boolean }> {
+): Promise<AttemptOutcome> | undefined {
   // Two transactions of the caller do not see each other: calls do not join across them.
-  if (ledger.isJoined)
-    return { outcome: await attemptOnce(ledger, job, isKnown, () => undefined), isOwn: true };
+  if (ledger.isJoined) return attemptOnce(ledger, job, isKnown, () => undefined);
+  if (flightAt(ledger, job.place) !== undefined) return undefined;
+  return startFlight(ledger, job.place, job.terms.fingerprint, (onClaimed) =>
+    attemptOnce(ledger, job, isKnown, onClaimed),
+  ).outcome;
+}
+
+/** Joins the running attempt of this process. Undefined: it has ended without the key. */
+async function outcomeOfOther<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+): Promise<AttemptOutcome | undefined> {
   const { place, terms, signal } = job;
-  for (let flight = flightAt(ledger, place); ; flight = flightAt(ledger, place)) {
-    if (flight === undefined) {
-      const attempt = (onClaimed: () => void): Promise<AttemptOutcome> =>
-        attemptOnce(ledger, job, isKnown, onClaimed);
-      const own = startFlight(ledger, place, terms.fingerprint, attempt);
-      return { outcome: await own.outcome, isOwn: true };
-    }
-    if (!isOtherContent(flight, terms.fingerprint))
-      return { outcome: await unlessAborted(flight.outcome, signal), isOwn: false };
-    // Only when it is certain that the other attempt has the key.
-    if (flight.isClaimed) throw reused(job);
-    await unlessAborted(flight.claimed, signal);
-  }
+  const flight = flightAt(ledger, place);
+  if (flight === undefined) return undefined;
+  if (!isOtherContent(flight, terms.fingerprint))
+    return await unlessAborted(flight.outcome, signal);
+  // Only when it is certain that the other attempt has the key.
+  if (flight.isClaimed) throw reused(job);
+  await unlessAborted(flight.claimed, signal);
+  return undefined;
 }
 
 function isOtherContent(flight: Flight, fingerprint: string | undefined): boolean {

@@ -26,7 +26,10 @@ export interface SagasOptions extends Tools {
 
 /** Options of one start. */
 export interface SagaStartOptions {
-  /** How long to wait for the end, in milliseconds. Default 0: return as soon as the saga is stored. */
+  /**
+   * How long to wait for the end, in milliseconds. A saga that no process drives is driven here meanwhile. Default 0: return as soon
+   * as the saga is stored.
+   */
   readonly waitMs?: number;
   /** Stops waiting. The saga goes on. */
   readonly signal?: AbortSignal;

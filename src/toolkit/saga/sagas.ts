@@ -14,7 +14,7 @@ import { hexOf } from "../../base/hex.ts";
 import { webDigest } from "../../base/digest.ts";
 import { rest } from "../../base/pause.ts";
 import { Turns } from "../../base/turns.ts";
-import type { Ledger, Place, PlacedEntry } from "../ledgers/ledger.ts";
+import type { Entry, Ledger, Place, PlacedEntry } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
 import { resolveTools } from "../once/tools.ts";
 import * as onceLimits from "../once/limits.ts";
@@ -380,12 +380,21 @@ class LedgerSagas<Tx> implements Sagas<Tx> {
     const endMs = clock.steadyMs() + waitMs;
     const nextMs = growingPauses(tools.random);
     for (;;) {
-      const status = await readStatus<Tx, Results>(this.#shop, place, fingerprint, isDuplicate);
+      const readMs = clock.steadyMs();
+      const entry = await findStarted(this.#shop, place, fingerprint);
+      const status = statusOf<Results>(place, entry, isDuplicate);
       const leftMs = endMs - clock.steadyMs();
       if (leftMs <= 0 || signal?.aborted === true || isSettled(status)) return status;
       const pauseMs = Math.min(leftMs, nextMs());
       // As soon as this process has driven it as far as it goes.
       const over = new AbortController();
+      // SA7: no process drives it. There need not be a runner for a caller who waits.
+      if (entry.leaseLeftMs !== undefined && entry.leaseLeftMs <= 0)
+        void this.#turns
+          .run(() => this.#take({ ...entry, place }, readMs, this.#stopping.signal))
+          .then((isDriven) => {
+            if (isDriven) over.abort();
+          });
       void this.#driven.get(idOf(place))?.then(() => {
         over.abort();
       });
@@ -401,11 +410,20 @@ function isSettled({ state }: SagaView): boolean {
 }
 
 async function readStatus<Tx, Results>(
-  { ledger, tools }: SagaShop<Tx>,
+  shop: SagaShop<Tx>,
   place: Place,
   fingerprint: string,
   isDuplicate: boolean,
 ): Promise<SagaStatus<Results>> {
+  return statusOf(place, await findStarted(shop, place, fingerprint), isDuplicate);
+}
+
+/** Returns the entry of a saga that was started with this input. */
+async function findStarted<Tx>(
+  { ledger, tools }: SagaShop<Tx>,
+  place: Place,
+  fingerprint: string,
+): Promise<Entry> {
   const entry = await ledger.entries.find(place);
   const { scope, key } = place;
   if (entry === undefined)
@@ -415,7 +433,7 @@ async function readStatus<Tx, Results>(
     const message = `the saga was started with other input; scope=${scope} key=${key}`;
     throw new HapaxError("key_reused", message);
   }
-  return statusOf(place, entry, isDuplicate);
+  return entry;
 }
 
 /** SA7: returns a digest of the input that does not depend on the order of members. */
