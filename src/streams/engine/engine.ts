@@ -6,7 +6,7 @@
  */
 
 import type { Clock } from "../../base/clock.ts";
-import { HapaxError } from "../../base/errors.ts";
+import type { HapaxError } from "../../base/errors.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { AppendCommand } from "../core/append.ts";
@@ -26,9 +26,9 @@ import { Boundaries, type IsRecordStart } from "./boundaries.ts";
 import { type CommitBatch, type CommitWatch, type Defer, GroupCommit } from "./commit.ts";
 import { Expiry } from "./expiry.ts";
 import type { RecordsEnd } from "./fork-source.ts";
-import { Groups } from "./groups.ts";
-import { type Allowance, Holdings } from "./holdings.ts";
-import { Jobs } from "./jobs.ts";
+import type { Groups } from "./groups.ts";
+import type { Allowance, Holdings } from "./holdings.ts";
+import type { Jobs } from "./jobs.ts";
 import { JournalClock } from "./journal-clock.ts";
 import { KeySweeper } from "./key-sweeper.ts";
 import { Lifecycle } from "./lifecycle.ts";
@@ -43,14 +43,15 @@ import type { RecordEnd } from "./reading-back.ts";
 import { Registry } from "./registry.ts";
 import { Room } from "./room.ts";
 import { drawRun } from "./run.ts";
-import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
+import type { Subscriptions } from "./subscriptions.ts";
 import { type TailListener, Tails } from "./tails.ts";
-import { Transactions } from "./transactions.ts";
+import type { Transactions } from "./transactions.ts";
 import { Slices } from "./turn-budget.ts";
-import { type CutCommand, type RetentionOutcome, Trims } from "./trims.ts";
+import type { CutCommand, RetentionOutcome, Trims } from "./trims.ts";
+import { checkWings, type Wings, wingOf } from "./wings.ts";
 import { Writer } from "./writer.ts";
 
-export interface EngineParts {
+export interface EngineParts extends Wings {
   readonly store: Store;
   readonly clock: Clock;
   /** Default: the platform's. */
@@ -75,14 +76,6 @@ export interface EngineParts {
   readonly heldBytesMax?: number;
   /** Bytes of answers of transactions that are kept. Default: the limit. */
   readonly outcomeBytesMax?: number;
-  /**
-   * Makes the subscriptions. It comes from outside, so that a program without them does not bundle them. Default: the engine has none.
-   */
-  readonly createSubscriptions?:
-    | ((
-        parts: Pick<SubscriptionParts, "writer" | "boundaries" | "random">,
-      ) => Subscriptions | undefined)
-    | undefined;
   /** Gets what live readers throw. */
   readonly onFault?: (error: unknown) => void;
 }
@@ -98,23 +91,23 @@ export class Engine {
   readonly #reader: Reader;
   readonly #appends: Appends;
   readonly #lifecycle: Lifecycle;
-  readonly #trims: Trims;
+  readonly #trims: Trims | undefined;
   readonly #subscriptions: Subscriptions | undefined;
-  readonly transactions: Transactions;
-  readonly groups: Groups;
-  readonly jobs: Jobs;
-  /** What namespaces hold, for quotas. */
-  readonly holdings: Holdings;
+  readonly #transactions: Transactions | undefined;
+  readonly #groups: Groups | undefined;
+  readonly #jobs: Jobs | undefined;
+  readonly #holdings: Holdings | undefined;
   readonly meter = new EngineMeter();
 
   constructor(parts: EngineParts) {
     const { store, clock, random = systemRandom, keyDefaults = KEY_DEFAULTS } = parts;
+    checkWings(store.world, parts);
     this.#store = store;
     this.#clock = clock;
     const { pendingBytesMax = LIMITS.pendingBytesMax, heldBytesMax = LIMITS.heldBytesMax } = parts;
     const tellingBytesMax = Math.min(pendingBytesMax, LIMITS.tellingBytesMax);
     this.#tails = new Tails(clock, parts.onFault ?? (() => undefined), tellingBytesMax);
-    this.holdings = new Holdings(store.world, () => new Slices(clock));
+    this.#holdings = parts.createHoldings?.(store.world, () => new Slices(clock));
     this.#commit = this.#createCommit(parts);
     const [commit, tails] = [this.#commit, this.#tails];
     const isJsonRecordStart = parts.isJsonRecordStart ?? (() => false);
@@ -130,10 +123,12 @@ export class Engine {
     this.#lifecycle = new Lifecycle(writer, parts.jsonRecordsEnd);
     const outcomeBytesMax = parts.outcomeBytesMax ?? LIMITS.outcomeBytesMax;
     const appends = this.#appends;
-    this.transactions = new Transactions({ writer, boundaries, appends, ...keys, outcomeBytesMax });
-    this.groups = new Groups({ writer, boundaries, random });
-    this.#trims = new Trims(writer);
-    this.jobs = new Jobs({ writer, tails, jsonRecordsEnd: parts.jsonRecordsEnd });
+    const { jsonRecordsEnd } = parts;
+    const ofTransactions = { writer, boundaries, appends, ...keys, outcomeBytesMax };
+    this.#transactions = parts.createTransactions?.(ofTransactions);
+    this.#groups = parts.createGroups?.({ writer, boundaries, random });
+    this.#trims = parts.createTrims?.(writer);
+    this.#jobs = parts.createJobs?.({ writer, tails, jsonRecordsEnd });
     this.#subscriptions = parts.createSubscriptions?.({ writer, boundaries, random });
   }
 
@@ -143,8 +138,29 @@ export class Engine {
   }
 
   get subscriptions(): Subscriptions {
-    if (this.#subscriptions !== undefined) return this.#subscriptions;
-    throw new HapaxError("unsupported", "this server was made without the part `subscriptions`");
+    return wingOf(this.#subscriptions, "subscriptions");
+  }
+
+  /** Throws the refusal if the engine has no groups. */
+  requireGroups(): void {
+    wingOf(this.#groups, "groups");
+  }
+
+  get transactions(): Transactions {
+    return wingOf(this.#transactions, "transactions");
+  }
+
+  /** What namespaces hold, for quotas. */
+  get holdings(): Holdings {
+    return wingOf(this.#holdings, "access");
+  }
+
+  get groups(): Groups {
+    return wingOf(this.#groups, "groups");
+  }
+
+  get jobs(): Jobs {
+    return wingOf(this.#jobs, "groups");
   }
 
   get world(): World {
@@ -249,6 +265,7 @@ export class Engine {
   }
 
   create(command: CreateCommand, allowance?: Allowance): Promise<CreateDecision> {
+    if (command.retention !== undefined) wingOf(this.#trims, "retention");
     return this.#lifecycle.create(command, allowance);
   }
 
@@ -258,12 +275,12 @@ export class Engine {
 
   /** Trims a stream before an offset. */
   trim(name: StreamName, cut: CutCommand): Promise<TrimOutcome> {
-    return this.#trims.cut(name, cut);
+    return wingOf(this.#trims, "retention").cut(name, cut);
   }
 
   /** Sets what a stream keeps by itself. Undefined: everything. */
   setRetention(name: StreamName, rule: RetentionRule | undefined): Promise<RetentionOutcome> {
-    return this.#trims.setRule(name, rule);
+    return wingOf(this.#trims, "retention").setRule(name, rule);
   }
 
   /** The durable state of a stream. */
@@ -320,7 +337,7 @@ export class Engine {
     this.#subscriptions?.stop();
     this.#writer.expiry.stop();
     this.#keySweeper.stop();
-    this.#trims.stop();
+    this.#trims?.stop();
     this.#appends.release();
     // A commit that fails has been answered to those who wait for it.
     const settled = this.settled().then(
@@ -356,7 +373,7 @@ export class Engine {
         this.meter.commit(changes, clock.steadyMs() - startMs);
       };
     };
-    return new GroupCommit(store, announce, defer, watch, this.holdings, onFault);
+    return new GroupCommit(store, announce, defer, watch, this.#holdings, onFault);
   }
 
   #createWriter(

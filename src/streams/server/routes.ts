@@ -1,11 +1,17 @@
 /** All parts, and all routes: what a server has from which nothing was left out. The tests of access read them. */
 
 import {
+  access,
+  compression,
   dashboard,
   description,
+  groups,
+  logs,
   observation,
+  retention,
   subscriptions,
   testFaults,
+  transactions,
 } from "./optional-parts.ts";
 import { RouteBook } from "./route-book.ts";
 import type { ServerPart } from "./server-part.ts";
@@ -13,6 +19,12 @@ import type { ServerPart } from "./server-part.ts";
 export { STREAM_ROUTE } from "./route-book.ts";
 
 export const ALL_PARTS: readonly ServerPart[] = [
+  access,
+  compression,
+  logs,
+  transactions,
+  groups,
+  retention,
   observation,
   dashboard,
   description,
