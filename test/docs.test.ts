@@ -21,7 +21,8 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, type TestContext } from "vitest";
-import { ERRORS } from "../src/base/errors.ts";
+import { type ErrorCode, ERRORS } from "../src/base/errors.ts";
+import { ERROR_TITLES } from "../src/base/error-titles.ts";
 import { LIMITS } from "../src/protocol/limits.ts";
 import { QUOTAS } from "../src/streams/access/identity.ts";
 import { resolveServerOptions } from "../src/streams/server/options.ts";
@@ -370,8 +371,8 @@ describe("facts", () => {
       .filter((line) => line.startsWith("| `"))
       .map((line) => line.replaceAll(/ +\|/g, " |"));
     const expected = Object.entries(ERRORS).map(
-      ([code, { status, retry, title, help }]) =>
-        `| \`${code}\` | ${status} | ${retry} | ${title}. | ${help} |`,
+      ([code, { status, retry, help }]) =>
+        `| \`${code}\` | ${status} | ${retry} | ${ERROR_TITLES[code as ErrorCode]}. | ${help} |`,
     );
     expect(rows.toSorted()).toEqual(expected.toSorted());
   });

@@ -1,7 +1,8 @@
 // The disk refuses one call of a scripted run, each in turn: no false answer, and a restart puts it right.
 import { expect, test } from "vitest";
 import type { StreamName } from "../src/streams/core/types.ts";
-import { Engine } from "../src/streams/engine/engine.ts";
+import type { Engine } from "../src/streams/engine/engine.ts";
+import { WholeEngine } from "../src/streams/engine/whole-engine.ts";
 import { isHapaxError } from "../src/base/errors.ts";
 import { LIMITS } from "../src/protocol/limits.ts";
 import { type FileStore, openOnDisk } from "../src/streams/stores/file/file-store.ts";
@@ -65,7 +66,7 @@ async function writeFirst(history: History, clock: VirtualClock): Promise<Simula
 }
 
 function engineOver(store: FileStore, history: History, clock: VirtualClock): Engine {
-  return new Engine({ store: history.watch(store), clock, jsonRecordsEnd: () => undefined });
+  return new WholeEngine({ store: history.watch(store), clock, jsonRecordsEnd: () => undefined });
 }
 
 async function runWithFault(call: number, fault: DiskFault): Promise<Run> {
@@ -193,7 +194,7 @@ test("W2 W3 an engine that is closed on a full disk ends, and appends that were 
   const clock = createVirtualClock(1_700_000_000_000);
   const disk = createSimulatedDisk(4);
   const store = await openOnDisk(disk, { ...SETTINGS, clock }, async () => {});
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
   await engine.create(createCommand(KEPT));
   await turn();
   // Admitted before anybody knows that the disk is full: two segments are there, a third is not.

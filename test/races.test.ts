@@ -4,7 +4,8 @@ import { Agent, type IncomingMessage, request } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { AppendCommand } from "../src/streams/core/append.ts";
 import type { Offset, StreamName } from "../src/streams/core/types.ts";
-import { Engine } from "../src/streams/engine/engine.ts";
+import type { Engine } from "../src/streams/engine/engine.ts";
+import { WholeEngine } from "../src/streams/engine/whole-engine.ts";
 import type { AppendOutcome } from "../src/streams/engine/outcomes.ts";
 import { isHapaxError } from "../src/base/errors.ts";
 import { type NodeServer, startNodeServer } from "../src/streams/runtimes/node.ts";
@@ -45,7 +46,7 @@ class World {
     this.seed = seed;
     this.random = createSeededRandom(seed);
     const clock = createVirtualClock(1);
-    this.engine = new Engine({ store: this.store, clock, jsonRecordsEnd: () => undefined });
+    this.engine = new WholeEngine({ store: this.store, clock, jsonRecordsEnd: () => undefined });
   }
 
   /** Lets commits through until the promise settles. */

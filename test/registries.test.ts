@@ -7,7 +7,8 @@ import { appendCommand, createCommand, joinedText } from "../src/testing/command
 import { registriesOf } from "../src/streams/core/registry.ts";
 import { applyChange } from "../src/streams/core/world.ts";
 import { created } from "../src/testing/store-case-kit.ts";
-import { Engine } from "../src/streams/engine/engine.ts";
+import type { Engine } from "../src/streams/engine/engine.ts";
+import { WholeEngine } from "../src/streams/engine/whole-engine.ts";
 import type { Authorize, Identity } from "../src/streams/server.ts";
 import type { Offset, StreamName } from "../src/streams/core/types.ts";
 import type { Store } from "../src/streams/store.ts";
@@ -214,7 +215,12 @@ describe("on a disk", () => {
   const SETTINGS = { segmentBytes: 16_384, snapshotBytes: 1 << 30 };
   const clock = createVirtualClock(1_000_000);
   const openEngine = (store: Store): Engine =>
-    new Engine({ store, clock, jsonRecordsEnd: () => undefined, registries: { hasRoot: true } });
+    new WholeEngine({
+      store,
+      clock,
+      jsonRecordsEnd: () => undefined,
+      registries: { hasRoot: true },
+    });
 
   /** The streams that the registry says are there, and closed. */
   async function told(engine: Engine): Promise<string[]> {

@@ -4,7 +4,7 @@ import { afterEach, expect, test } from "vitest";
 import type { GroupSettings } from "../src/streams/core/group-state.ts";
 import type { SubscriptionSettings } from "../src/streams/core/subscription-state.ts";
 import type { Offset, StreamName } from "../src/streams/core/types.ts";
-import { Engine } from "../src/streams/engine/engine.ts";
+import { WholeEngine } from "../src/streams/engine/whole-engine.ts";
 import { Subscriptions } from "../src/streams/engine/subscriptions.ts";
 import { systemRandom } from "../src/base/random.ts";
 import { openFileStore } from "../src/streams/stores/file.ts";
@@ -39,7 +39,7 @@ afterEach(() => {
 async function open(directory: string, atMs: number) {
   const store = await openFileStore(directory, { durability: "os", segmentBytes: 65_536 });
   const clock = createVirtualClock(atMs);
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store,
     clock,
     jsonRecordsEnd: jsonRecordEnd,

@@ -1,7 +1,7 @@
 // A process is killed at any call of its life, and the power goes at any call of the start that follows.
 import { expect, test } from "vitest";
 import type { StreamName } from "../src/streams/core/types.ts";
-import { Engine } from "../src/streams/engine/engine.ts";
+import { WholeEngine } from "../src/streams/engine/whole-engine.ts";
 import { openOnDisk } from "../src/streams/stores/file/file-store.ts";
 import { appendCommand, createCommand } from "../src/testing/commands.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
@@ -27,7 +27,7 @@ class World {
     const store = await openOnDisk(disk, options, async () => {});
     await this.#history.check(store);
     const watched = this.#history.watch(store);
-    const engine = new Engine({ store: watched, clock, jsonRecordsEnd: () => undefined });
+    const engine = new WholeEngine({ store: watched, clock, jsonRecordsEnd: () => undefined });
     await engine.create(createCommand(NAME));
     for (let count = 0; count < appends; count += 1) {
       this.#records += 1;

@@ -4,7 +4,8 @@ import { cpSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Offset, StreamName } from "../src/streams/core/types.ts";
-import { Engine } from "../src/streams/engine/engine.ts";
+import type { Engine } from "../src/streams/engine/engine.ts";
+import { WholeEngine } from "../src/streams/engine/whole-engine.ts";
 import type { AppendOutcome } from "../src/streams/engine/outcomes.ts";
 import { type FileStore, openFileStore } from "../src/streams/stores/file.ts";
 import { openOnDisk } from "../src/streams/stores/file/file-store.ts";
@@ -43,7 +44,7 @@ class Life {
   constructor(store: FileStore, clock: VirtualClock) {
     this.store = store;
     this.clock = clock;
-    this.engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+    this.engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
   }
 
   create(name = NAME): Promise<unknown> {

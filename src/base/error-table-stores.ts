@@ -7,7 +7,6 @@ export interface ErrorSpec {
    * the same call after a pause, its identity makes that safe. `never`: change something first.
    */
   readonly retry: "same" | "later" | "never";
-  readonly title: string;
   readonly help: string;
 }
 
@@ -16,61 +15,51 @@ export const STORE_ERRORS = {
   directory_unusable: {
     status: 500,
     retry: "never",
-    title: "The directory cannot be read or written",
     help: "Correct its path, its owner, its mode or its file system, as the message says; nothing was changed.",
   },
   format_unknown: {
     status: 500,
     retry: "never",
-    title: "Another version of Hapax wrote the directory",
     help: "Nothing was changed. Open it with the version that wrote it, or use another directory.",
   },
   data_damaged: {
     status: 500,
     retry: "never",
-    title: "Stored data does not match its checksum",
     help: "Run hapax verify on the directory; hapax repair shows what can be saved.",
   },
   directory_locked: {
     status: 503,
     retry: "later",
-    title: "Another process uses the directory",
     help: "Stop the other server, or use another directory.",
   },
   shard_moved: {
     status: 503,
     retry: "later",
-    title: "Another server has taken the streams over",
     help: "Repeat the same call: the other server answers it. What this one had not acknowledged may or may not be stored.",
   },
   shard_owned: {
     status: 503,
     retry: "later",
-    title: "Another server owns the streams",
     help: "Stop it, wait until it is gone, or let this one wait with takeover wait (--takeover wait).",
   },
   owner_unknown: {
     status: 503,
     retry: "later",
-    title: "No server owns this part of the streams at the moment",
     help: "Nothing was done. Repeat the same call after a pause: another server takes the streams over.",
   },
   placement_mixed: {
     status: 400,
     retry: "never",
-    title: "The call is about streams of several placements",
     help: "Give the streams names with the same first segment, or the same {tag} in it; PROTOCOL.md §24.1.",
   },
   engine_went_back: {
     status: 503,
     retry: "later",
-    title: "The database has lost what it had acknowledged",
     help: "Nothing was changed. Look whether an old standby was promoted or a backup restored, before you start again.",
   },
   writes_stopped: {
     status: 503,
     retry: "later",
-    title: "The write path has stopped after a failed commit",
     help: "Reads go on. Restart the server: recovery decides from the log what was stored.",
   },
 } as const satisfies Record<string, ErrorSpec>;

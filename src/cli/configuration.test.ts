@@ -1,4 +1,5 @@
 // One table of options: flags, variables, the file, the check, the schema. docs/guides/command-line.md, "Configuration"
+import { checkQuotas } from "../streams/access/check-identity.ts";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { describe, expect, test } from "vitest";
 
@@ -379,7 +380,8 @@ test("the table says of each option what the server does with it at a reload", (
     logSample: 0.5,
     testFaults: true,
   };
-  const { reloaded } = decideReload(resolveServerOptions(), resolveServerOptions(other));
+  const reach = { address: "127.0.0.1", hasAuthentication: true, checkQuotas };
+  const { reloaded } = decideReload(resolveServerOptions(), resolveServerOptions(other, reach));
   const live = Object.entries(SERVE_TABLE).filter(([, { reload }]) => reload === "live");
   expect(live.map(([member]) => member).toSorted()).toEqual(reloaded.changed.toSorted());
   expect([...reloaded.changed, ...reloaded.needRestart].toSorted()).toEqual(

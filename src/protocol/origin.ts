@@ -1,7 +1,7 @@
 /** Origins of web pages, hosts, and which of them mean this machine. Pure: no name is resolved. */
 
+import { isLoopbackAddress } from "./ip-address.ts";
 import { isAuthority } from "./target.ts";
-import { classifyAddress } from "./webhook-address.ts";
 
 /** The host of `host:port` without its port, in lower case, without brackets and without the root's dot. */
 export function hostOf(authority: string): string {
@@ -16,7 +16,7 @@ export function hostOf(authority: string): string {
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
   if (name === "localhost" || name.endsWith(".localhost")) return true;
-  return classifyAddress(name) === "loopback";
+  return isLoopbackAddress(name);
 }
 
 /** The `host:port` of an origin such as `https://example.com:8443`; undefined for anything else. */

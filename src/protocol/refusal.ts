@@ -4,6 +4,7 @@
  */
 
 import { ERRORS, type ErrorCode, HapaxError } from "../base/errors.ts";
+import { ERROR_TITLES } from "../base/error-titles.ts";
 
 export interface Refusal {
   readonly code: ErrorCode;
@@ -18,7 +19,8 @@ export const PROBLEM_TYPE = "application/problem+json";
 const utf8 = new TextEncoder();
 
 export function encodeProblem(refusal: Refusal): Uint8Array {
-  const { status, title, help } = ERRORS[refusal.code];
+  const { status, help } = ERRORS[refusal.code];
+  const title = ERROR_TITLES[refusal.code];
   const { code, detail, facts } = refusal;
   const type = `urn:hapax:error:${code}`;
   return utf8.encode(JSON.stringify({ type, title, status, code, detail, help, ...facts }));

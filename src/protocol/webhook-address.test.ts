@@ -1,6 +1,7 @@
 import { isIP } from "node:net";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { isLoopbackAddress } from "./ip-address.ts";
 import {
   type AddressClass,
   checkWebhookUrl,
@@ -348,4 +349,38 @@ describe("addresses that a name resolved to", () => {
       isResolvedAddressAllowed("127.0.0.1", { isDevelopment: true }, { allowLoopback: false }),
     ).toBe(false);
   });
+});
+
+test("an address of this machine is what the table of networks says it is", () => {
+  const part = fc.constantFrom("0", "1", "127", "128", "ffff", "7f00", "::", "255", "%eth0", "");
+  const joined = fc.tuple(fc.array(part, { maxLength: 9 }), fc.constantFrom(".", ":"));
+  const known = fc.constantFrom(
+    "127.0.0.1",
+    "127.255.255.255",
+    "126.255.255.255",
+    "128.0.0.1",
+    "::1",
+    "::1%lo",
+    "::2",
+    "1::1",
+    "::ffff:127.0.0.1",
+    "::ffff:7f00:1",
+    "::ffff:128.0.0.1",
+    "::127.0.0.1",
+    "7f00::1",
+    "localhost",
+    "",
+  );
+  const any = fc.oneof(
+    known,
+    joined.map(([parts, by]) => parts.join(by)),
+    fc.ipV4(),
+    fc.ipV6(),
+  );
+  fc.assert(
+    fc.property(any, (text) => {
+      expect(isLoopbackAddress(text)).toBe(classifyAddress(text) === "loopback");
+    }),
+    { numRuns: 2_000 },
+  );
 });

@@ -11,6 +11,7 @@
  * PROTOCOL.md §11.4. Ranges: IANA special-purpose registries for IPv4 and IPv6.
  */
 
+import { bytesOfAddress } from "./ip-address.ts";
 import { LIMITS } from "./limits.ts";
 
 export type AddressClass =
@@ -62,7 +63,7 @@ export function checkWebhookUrl(url: string, options: WebhookAddressOptions = {}
 
   const hostname = plainHostname(parsed.hostname);
   if (hostname === "") return rejected("the URL names no host");
-  const isLiteralAddress = bytesOf(hostname) !== undefined;
+  const isLiteralAddress = bytesOfAddress(hostname) !== undefined;
   const isDevelopment = isDevelopmentHost(hostname);
   const port = parsed.port === "" ? (isHttps ? 443 : 80) : Number(parsed.port);
   const reason = isDevelopment
@@ -97,7 +98,7 @@ export function isResolvedAddressAllowed(
 /** Returns the kind of network of an IPv4 or IPv6 address. Unreadable text is `reserved`. */
 export function classifyAddress(ip: string): AddressClass {
   // A zone names an interface of this machine and does not change the kind of address.
-  const bytes = bytesOf(ip.split("%", 1)[0] ?? "");
+  const bytes = bytesOfAddress(ip.split("%", 1)[0] ?? "");
   if (bytes === undefined) return "reserved";
   if (bytes.length === 4) return firstMatch(bytes, IPV4_RANGES) ?? "public";
   // Operating systems connect a mapped address over IPv4.
@@ -226,7 +227,7 @@ function range(text: string, found: AddressClass): Range {
 
 function prefix(text: string): Prefix {
   const [address = "", bits = ""] = text.split("/");
-  return { bytes: bytesOf(address) ?? [], bits: Number(bits) };
+  return { bytes: bytesOfAddress(address) ?? [], bits: Number(bits) };
 }
 
 function firstMatch(bytes: readonly number[], ranges: readonly Range[]): AddressClass | undefined {
@@ -240,49 +241,4 @@ function hasPrefix(bytes: readonly number[], wanted: Prefix): boolean {
     if ((difference & mask) !== 0) return false;
   }
   return true;
-}
-
-/** Returns 4 or 16 bytes. Undefined for anything but a plain, fully written address. */
-function bytesOf(address: string): readonly number[] | undefined {
-  return address.includes(":") ? ipv6Bytes(address) : ipv4Bytes(address);
-}
-
-/** Reads dotted decimal only: other spellings are ambiguous, and the URL parser has rewritten them. */
-function ipv4Bytes(address: string): readonly number[] | undefined {
-  const parts = address.split(".");
-  if (parts.length !== 4) return undefined;
-  const bytes = parts.map((part) => (/^(0|[1-9]\d{0,2})$/.test(part) ? Number(part) : 256));
-  return bytes.every((byte) => byte <= 255) ? bytes : undefined;
-}
-
-function ipv6Bytes(address: string): readonly number[] | undefined {
-  const halves = address.split("::");
-  if (halves.length > 2) return undefined;
-  const head = ipv6Part(halves[0] ?? "", halves.length === 1);
-  const tail = ipv6Part(halves[1] ?? "", true);
-  if (head === undefined || tail === undefined) return undefined;
-  const missing = 16 - head.length - tail.length;
-  // A double colon stands for at least one group.
-  if (halves.length === 1 ? missing !== 0 : missing < 2) return undefined;
-  return [...head, ...Array<number>(missing).fill(0), ...tail];
-}
-
-/** Reads the groups on one side of the double colon. Only the very last may be dotted decimal. */
-function ipv6Part(text: string, mayEndDotted: boolean): readonly number[] | undefined {
-  if (text === "") return [];
-  const bytes: number[] = [];
-  const groups = text.split(":");
-  for (const [index, group] of groups.entries()) {
-    const isLast = index === groups.length - 1;
-    if (isLast && mayEndDotted && group.includes(".")) {
-      const dotted = ipv4Bytes(group);
-      if (dotted === undefined) return undefined;
-      bytes.push(...dotted);
-    } else {
-      if (!/^[0-9a-f]{1,4}$/i.test(group)) return undefined;
-      const value = Number.parseInt(group, 16);
-      bytes.push(value >> 8, value & 0xff);
-    }
-  }
-  return bytes;
 }

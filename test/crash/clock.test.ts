@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { ExpiryRule } from "../../src/streams/core/stream.ts";
 import type { StreamName } from "../../src/streams/core/types.ts";
-import { Engine } from "../../src/streams/engine/engine.ts";
+import type { Engine } from "../../src/streams/engine/engine.ts";
+import { WholeEngine } from "../../src/streams/engine/whole-engine.ts";
 import { type FileStore, openFileStore } from "../../src/streams/stores/file.ts";
 import { appendCommand, createCommand, keyClaim } from "../../src/testing/commands.ts";
 import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual-clock.ts";
@@ -47,7 +48,7 @@ class Lives {
       cpSync(join(this.#root, String(number - 1)), dir, { recursive: true, filter: isNoSocket });
     const clock = createVirtualClock(nowMs);
     const store = await openFileStore(dir, { clock, segmentBytes: 64 * 1024 });
-    const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+    const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
     const life = { engine, store, clock };
     this.#lives.push(life);
     return life;

@@ -1,6 +1,7 @@
 /** One seed of the power cut test: several lives of one store on a disk that fails it. */
 
-import { Engine } from "../../src/streams/engine/engine.ts";
+import type { Engine } from "../../src/streams/engine/engine.ts";
+import { WholeEngine } from "../../src/streams/engine/whole-engine.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../kits/simulated-disk.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
@@ -82,7 +83,7 @@ async function live(
   steps: number,
 ): Promise<Engine> {
   await history.check(store);
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store: history.watch(store),
     clock: workload.clock,
     jsonRecordsEnd: () => undefined,

@@ -388,8 +388,8 @@ export const journalFaults: readonly Fault[] = [
     name: "groups are not in the snapshot",
     guarantee: "G22",
     file: "src/streams/stores/journal/snapshot.ts",
-    find: "const groups = imageOfGroups(world.groups);",
-    replace: "const groups = { ...imageOfGroups(world.groups), groups: [] };",
+    find: "const groups = world.rules.groups.image(world.groups);",
+    replace: "const groups = { ...world.rules.groups.image(world.groups), groups: [] };",
     caughtBy: {
       file: "src/streams/stores/journal/group-format.test.ts",
       test: "groups come back from a snapshot alone, at every moment of their life",

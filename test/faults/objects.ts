@@ -12,6 +12,8 @@ const STORE_TEST = "test/workers/store.test.ts";
 const TEST = "test/workers/streams.test.ts";
 const DOOR_TEST = "test/workers/door.test.ts";
 const PARTS_TEST = "test/workers/parts.test.ts";
+const KEPT_PARTS =
+  "an object without parts > G70 §12.14 opens nothing that needs a part which is not there, and has lost nothing when it is back";
 const FRAMES = "the store of an object > keeps the contract of stores, in frames";
 const IN_PAGES = "the store of an object > keeps the contract of stores, in pages";
 
@@ -53,8 +55,8 @@ export const objectFaults: readonly Fault[] = [
     name: "objects: a transaction creates a stream of another object",
     guarantee: "G72",
     file: "src/streams/server/transactions.ts",
-    find: "checkPlaces(call, parsed.operations);",
-    replace: "",
+    find: "parts.checkPlace?.(operation.command.name, exchange);",
+    replace: "continue;",
     caughtBy: {
       file: PARTS_TEST,
       test: "streams of another object > G72 a transaction creates no stream where no path leads",
@@ -75,12 +77,44 @@ export const objectFaults: readonly Fault[] = [
   {
     name: "objects: subscriptions without their part are kept in silence",
     guarantee: "G70",
+    file: "src/streams/engine/wings.ts",
+    find: "if (createSubscriptions === undefined && world.subscriptions.byId.size > 0)",
+    replace: "if (createSubscriptions === undefined && world.subscriptions.byId.size < 0)",
+    caughtBy: { file: PARTS_TEST, test: KEPT_PARTS },
+  },
+  {
+    name: "objects: groups without their part are kept in silence",
+    guarantee: "G70",
+    file: "src/streams/engine/wings.ts",
+    find: "if (createGroups === undefined && world.groups.byId.size > 0)",
+    replace: "if (createGroups === undefined && world.groups.byId.size < 0)",
+    caughtBy: { file: PARTS_TEST, test: KEPT_PARTS },
+  },
+  {
+    name: "objects: rules of retention without their part are kept in silence",
+    guarantee: "G70",
+    file: "src/streams/engine/wings.ts",
+    find: "if (retained?.rule !== undefined) refuse(",
+    replace: "if (retained?.rule === null) refuse(",
+    caughtBy: { file: PARTS_TEST, test: KEPT_PARTS },
+  },
+  {
+    name: "objects: a deleted group holds its object up",
+    guarantee: "G70",
+    file: "src/streams/core/books.ts",
+    find: 'if (kind === "group_deleted") bare(book).byId.delete(group);',
+    replace: 'if (kind === "group_deleted") bare(book).byId.delete(`${group}!`);',
+    caughtBy: { file: PARTS_TEST, test: KEPT_PARTS },
+  },
+  {
+    name: "objects: identities without their part are let in",
+    guarantee: "G26",
     file: "src/streams/server/compose.ts",
-    find: "if (create === undefined && store.world.subscriptions.byId.size > 0) {",
-    replace: "if (create === undefined && store.world.subscriptions.byId.size < 0) {",
+    find: "if (authorize !== undefined && guard === undefined) {",
+    replace: "if (authorize === undefined && guard !== undefined && guard === undefined) {",
     caughtBy: {
-      file: PARTS_TEST,
-      test: "an object without parts > §12.14 refuses by name what it was made without, and has transactions, groups and forks",
+      file: "src/streams/server/server-part.test.ts",
+      test: "options that need a part > authorize is refused without it, by its name",
     },
   },
   {

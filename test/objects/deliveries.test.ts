@@ -52,6 +52,77 @@ inWorkerd(
   },
 );
 
+inWorkerd(
+  "G68 two objects that send to each other at the same time get everything in order and once",
+  async () => {
+    const count = isLong ? 150 : 30;
+    const [one, other] = ["left", "right"];
+    const send = async (from: string, to: string): Promise<void> => {
+      for (const at of range(count))
+        await eventually(
+          () => stage.shop(from).json("/transfer", { id: `${from}${at}`, text: to }),
+          () => undefined,
+        );
+    };
+    const sending = Promise.all([send(one, other), send(other, one)]);
+    for (const name of [one, other, one]) {
+      await stage.shop(name).json("/lose", { n: 2 });
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      await stage.shop(name).abort();
+    }
+    await sending;
+    for (const [from, to] of [
+      [one, other],
+      [other, one],
+    ] as const) {
+      const wanted = range(count).map((at) => `got "${from}${at}"`);
+      await eventually(
+        () => stage.effects(to),
+        (effects) => {
+          expect(effects.filter((effect) => effect.startsWith("got"))).toEqual(wanted);
+        },
+        90_000,
+      );
+    }
+  },
+);
+
+inWorkerd(
+  "G68 events that are too large together for one call of the platform go in several",
+  async () => {
+    const [from, to] = ["large", "large sink"];
+    const bytes = 1_500_000;
+    await stage.shop(from).json("/large", { id: "all", text: to, n: 40, ms: bytes });
+    const wanted = range(40).map((at) => `got "${at}" ${bytes + `"${at} "`.length}`);
+    await eventually(
+      () => stage.effects(to),
+      (effects) => {
+        expect(effects).toEqual(wanted);
+      },
+      60_000,
+    );
+  },
+);
+
+inWorkerd(
+  "G65 an event that is too large for a row with its headers is refused, and the work with it",
+  async () => {
+    const wide = async (id: string, n: number, ms: number): Promise<string> => {
+      const body = JSON.stringify({ id, text: "wide sink", n, ms });
+      const answer = await stage.shop("wide").fetch("/wide", { method: "POST", body });
+      return answer.text();
+    };
+    // The platform's row has 2,000,000 bytes. The one on this machine has more.
+    for (const [n, ms] of [
+      [10, 2_100_000],
+      [1_100_000, 1_100_000],
+    ] as const)
+      expect(await wide("refused", n, ms)).toContain("too large for a row");
+    expect(await wide("taken", 900_000, 900_000)).toContain("isDuplicate");
+    expect(await stage.effects("wide")).toEqual(["taken"]);
+  },
+);
+
 inWorkerd("G68 an object that does not answer holds up its own events alone", async () => {
   const object = stage.shop("two");
   await stage.shop("two slow").json("/lose", { n: 6 });

@@ -151,6 +151,23 @@ inWorkerd("G67 slow work of one alarm does not hold up the others", async (objec
   expect(stops.count("slow")).toBe(1);
 });
 
+inWorkerd("G66 made anew for each call, it still has one effect for a key", async (object) => {
+  const first = object.json("/fresh", { id: "one" });
+  const go = await stops.reached("fresh");
+  expect(await object.json("/fresh", { id: "one" })).toMatchObject({ code: "in_progress" });
+  go();
+  expect(await first).toMatchObject({ isDuplicate: false });
+  expect(await object.json("/fresh", { id: "one" })).toMatchObject({ isDuplicate: true });
+  expect(await effects(object)).toEqual(["one"]);
+  expect(stops.count("fresh")).toBe(1);
+});
+
+inWorkerd("G66 calls inside of calls end, and each key has one effect", async (object) => {
+  expect(await object.json("/nested", { id: "n" })).toMatchObject({ result: false });
+  expect(await object.json("/nested", { id: "n" })).toMatchObject({ isDuplicate: true });
+  expect((await effects(object)).toSorted()).toEqual(["n", "n after", "n inner"]);
+});
+
 inWorkerd("names that begin with hapax: are not for alarms of users", async (object) => {
   for (const act of ["/set", "/cancel"])
     expect(await object.json(act, { id: "hapax:outbox" })).toMatchObject({

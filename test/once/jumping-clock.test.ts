@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { systemClock, waitingClock } from "../../src/base/clock.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { BodyBudget } from "../../src/streams/server/body-budget.ts";
-import { Engine } from "../../src/streams/engine/engine.ts";
+import { WholeEngine } from "../../src/streams/engine/whole-engine.ts";
 import type { StreamName } from "../../src/streams/core/types.ts";
 import { appendCommand, createCommand, keyClaim } from "../../src/testing/commands.ts";
 import { acquireLease, processOnce } from "../../src/toolkit/ledger.ts";
@@ -146,7 +146,7 @@ describe.each(JUMPS)("a wall clock that jumps by %d ms", (jumpMs) => {
 });
 
 test("G16 a wall clock that is set back neither forgets a key early nor keeps one too long", async () => {
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store: openMemoryStore(),
     clock: systemClock,
     jsonRecordsEnd: () => undefined,

@@ -5,7 +5,8 @@
  */
 
 import type { StreamName } from "../../src/streams/core/types.ts";
-import { Engine } from "../../src/streams/engine/engine.ts";
+import type { Engine } from "../../src/streams/engine/engine.ts";
+import { WholeEngine } from "../../src/streams/engine/whole-engine.ts";
 import type { AppendOutcome } from "../../src/streams/engine/outcomes.ts";
 import { openOnDisk } from "../../src/streams/stores/file/file-store.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
@@ -110,11 +111,11 @@ class Storm {
     const parts = { clock, jsonRecordsEnd: () => undefined };
     if (disk === undefined) {
       const gate = openGatedStore(openMemoryStore());
-      return { engine: new Engine({ store: gate, ...parts }), gate, disk };
+      return { engine: new WholeEngine({ store: gate, ...parts }), gate, disk };
     }
     const sizes = { segmentBytes: 16_384, snapshotBytes: 1024 + this.#random.below(8192) };
     const store = await openOnDisk(disk, { ...sizes, clock, random: this.#random }, async () => {});
-    return { engine: new Engine({ store, ...parts }), gate: undefined, disk };
+    return { engine: new WholeEngine({ store, ...parts }), gate: undefined, disk };
   }
 
   #plan({ disk }: Place, crashesLeft: number): void {

@@ -9,7 +9,7 @@ vi.setConfig({ maxConcurrency: 16 });
 
 const source = new URL("fixtures/streams-worker.ts", import.meta.url);
 /** A case that vanishes must be seen. */
-const CASES = 459;
+const CASES = 472;
 /** What workerd keeps from the server. */
 const UNSEEN: ReadonlyMap<string, string> = new Map([
   ["§15 If-Match with no tag at all matches no tail", "workerd drops headers without a value"],
@@ -20,7 +20,7 @@ const UNSEEN: ReadonlyMap<string, string> = new Map([
   ],
 ]);
 
-async function startOn(port: number, longPollMs: number): Promise<ObjectsHost> {
+async function startOn(port: number, longPollMs: number, parts = "all"): Promise<ObjectsHost> {
   return startObjects({
     source,
     classes: ["Streams"],
@@ -28,6 +28,7 @@ async function startOn(port: number, longPollMs: number): Promise<ObjectsHost> {
     texts: {
       PUBLIC_URL: `http://127.0.0.1:${String(port)}`,
       LONG_POLL_MS: String(longPollMs),
+      PARTS: parts,
       SNAPSHOT_COMMITS: "50", // So that pages and frames are read, and tables are dropped meanwhile.
     },
   });
@@ -37,6 +38,13 @@ if (workerdProgram() === undefined) skipWithout("workerd");
 else if (!skipShort("an object, with its store")) {
   runPublishedSuiteOn("streams in an object", async (longPollMs) =>
     startOn(await freePort(), longPollMs),
+  );
+
+  // Streams alone, as a Worker has them that names no part: all that is published but for subscriptions.
+  runPublishedSuiteOn(
+    "streams in an object without parts",
+    async (longPollMs) => startOn(await freePort(), longPollMs, "none"),
+    false,
   );
 
   describe("extensions in an object", async () => {

@@ -182,4 +182,18 @@ describe("in workerd", () => {
       expect(await read.text()).toBe('[{"id":1}]');
     },
   );
+
+  inWorkerd("streams behind the door: a Worker without its token refuses everything", async () => {
+    const source = pathToFileURL(join(folder, "worker.mjs"));
+    const bare = await startObjects({ source, classes });
+    try {
+      for (const token of ["undefined", "null", ""]) {
+        const headers = { Authorization: `Bearer ${token}` };
+        const answer = await fetch(`${bare.url}/v1/stream/acme/s`, { method: "PUT", headers });
+        expect([token, answer.status]).toEqual([token, 401]);
+      }
+    } finally {
+      await bare.stop();
+    }
+  });
 });

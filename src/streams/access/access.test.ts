@@ -2,11 +2,11 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { Glob } from "../../base/glob.ts";
-import { Access, UNLIMITED } from "./access.ts";
+import { type Access, IdentityAccess, UNLIMITED } from "./access.ts";
 import { ACTIONS, type Grant } from "./identity.ts";
 
 const accessOf = (grants: readonly Grant[], namespace?: string): Access =>
-  new Access({ name: "x", grants, ...(namespace === undefined ? {} : { namespace }) });
+  new IdentityAccess({ name: "x", grants, ...(namespace === undefined ? {} : { namespace }) });
 
 test("without authentication everything is allowed", () => {
   for (const action of ACTIONS) {

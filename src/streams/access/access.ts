@@ -49,7 +49,8 @@ interface NamePattern {
 
 const EMPTY: AccessSubject = {};
 
-export class Access {
+/** What a caller may do. */
+export interface Access {
   /** Of the identity, for logs and metrics. Undefined: the server has no authentication. */
   readonly name: string | undefined;
   /** Without a slash at the end. */
@@ -57,11 +58,69 @@ export class Access {
   readonly quotas: Quotas;
   /** When the identity ends, in Unix time. */
   readonly expiresAtMs: number;
-  readonly #identity: Identity | undefined;
-  readonly #grants: readonly CompiledGrant[];
-  readonly #within: Glob | undefined;
   /** Whether nothing is refused, so that nothing has to be looked at. Data and not a getter: every append looks at it. */
   readonly isUnlimited: boolean;
+  /** Whether one grant allows the action on all that the request is about. */
+  may(action: Action, subject?: AccessSubject): boolean;
+  /** The beginning that all reachable streams with this beginning have. Undefined: there are none. */
+  beginningOf(prefix: string): string | undefined;
+  /** Throws the refusal if no grant allows it. */
+  require(action: Action, subject?: AccessSubject): void;
+  /** Throws the refusal if no grant allows one of the actions. */
+  requireOneOf(actions: readonly Action[], subject?: AccessSubject): void;
+  /** Throws the refusal unless the identity has no namespace and a grant allows the action on everything. */
+  requireWholeServer(action: Action): void;
+  /** Calls `leave` when the identity ends before its time. The returned function takes it out. */
+  onEnd(leave: () => void): () => void;
+  /** Throws the refusal if the identity has ended since it was let in: a body or a wait may take long. */
+  requireCurrent(nowMs: number): void;
+  /** Whether the streams that are followed are all within one grant for the action. */
+  mayFollow(action: Action, subject: AccessSubject, followed: Followed): boolean;
+  /** The same in steps, for very many streams; afterwards `mayFollow` answers at once. Undefined: it does so now. */
+  followingSteps(
+    action: Action,
+    subject: AccessSubject,
+    followed: Followed,
+  ): Generator<void, boolean, undefined> | undefined;
+  /** The name under which the server keeps a group, a subscription or an identity of this namespace. */
+  scoped(name: string): string;
+  /** The name as the client knows it, or undefined if it is not of this namespace. */
+  unscoped(kept: string): string | undefined;
+}
+
+const nothing = (): void => undefined;
+const always = (): boolean => true;
+
+/** The access of every client of a server without authentication. */
+export const UNLIMITED: Access = {
+  name: undefined,
+  namespace: undefined,
+  quotas: {},
+  expiresAtMs: Infinity,
+  isUnlimited: true,
+  may: always,
+  beginningOf: (prefix) => prefix,
+  require: nothing,
+  requireOneOf: nothing,
+  requireWholeServer: nothing,
+  onEnd: () => nothing,
+  requireCurrent: nothing,
+  mayFollow: always,
+  followingSteps: () => undefined,
+  scoped: (name) => name,
+  unscoped: (kept) => (kept.includes(BETWEEN) ? undefined : kept),
+};
+
+/** The access of an identity. */
+export class IdentityAccess implements Access {
+  readonly name: string;
+  readonly namespace: string | undefined;
+  readonly quotas: Quotas;
+  readonly expiresAtMs: number;
+  readonly #identity: Identity;
+  readonly #grants: readonly CompiledGrant[];
+  readonly #within: Glob | undefined;
+  readonly isUnlimited = false;
   readonly #bindsProducers: boolean;
   /** Answers about streams alone, by action. They never change. */
   readonly #known = new Map<Action, Map<string, boolean>>();
@@ -72,22 +131,19 @@ export class Access {
   /** Answers about groups and what they follow. A group never follows anything else. */
   readonly #following = new WeakMap<Followed, Map<string, boolean>>();
 
-  constructor(identity: Identity | undefined) {
-    const { namespace, quotas = {}, expiresAtMs = Infinity, grants = [] } = identity ?? {};
+  constructor(identity: Identity) {
+    const { namespace, quotas = {}, expiresAtMs = Infinity, grants } = identity;
     this.#identity = identity;
-    this.name = identity?.name;
+    this.name = identity.name;
     this.namespace = namespace;
     this.quotas = quotas;
     this.expiresAtMs = expiresAtMs;
     this.#grants = grants.map((grant) => compile(grant));
     this.#within = namespace === undefined ? undefined : new Glob(`${escapeStars(namespace)}/**`);
-    this.isUnlimited = identity === undefined;
     this.#bindsProducers = this.#grants.some(({ producers }) => producers !== undefined);
   }
 
-  /** Whether one grant allows the action on all that the request is about. */
   may(action: Action, subject: AccessSubject = EMPTY): boolean {
-    if (this.isUnlimited) return true;
     const { stream, producer, group, subscription } = subject;
     const isPlain = producer === undefined || !this.#bindsProducers;
     if (stream !== undefined && isPlain && group === undefined && subscription === undefined) {
@@ -104,7 +160,6 @@ export class Access {
     );
   }
 
-  /** The beginning that all reachable streams with this beginning have. Undefined: there are none. */
   beginningOf(prefix: string): string | undefined {
     const { namespace } = this;
     if (namespace === undefined) return prefix;
@@ -113,34 +168,29 @@ export class Access {
     return below.startsWith(prefix) ? below : undefined;
   }
 
-  /** Throws the refusal if no grant allows it. */
   require(action: Action, subject: AccessSubject = EMPTY): void {
     if (!this.may(action, subject)) throw notAllowed(action);
   }
 
-  /** Throws the refusal if no grant allows one of the actions. */
   requireOneOf(actions: readonly Action[], subject: AccessSubject = EMPTY): void {
     for (const action of actions) if (this.may(action, subject)) return;
     const [first] = actions;
     if (first !== undefined) throw notAllowed(first);
   }
 
-  /** Throws the refusal unless the identity has no namespace and a grant allows the action on everything. */
   requireWholeServer(action: Action): void {
     const isAllowed =
       this.namespace === undefined &&
       this.#grants.some((grant) => grant.actions.has(action) && isForAll(grant));
-    if (!this.isUnlimited && !isAllowed) throw notAllowed(action);
+    if (!isAllowed) throw notAllowed(action);
   }
 
-  /** Calls `leave` when the identity ends before its time. The returned function takes it out. */
   onEnd(leave: () => void): () => void {
-    return this.#identity === undefined ? () => undefined : onIdentityEnd(this.#identity, leave);
+    return onIdentityEnd(this.#identity, leave);
   }
 
-  /** Throws the refusal if the identity has ended since it was let in: a body or a wait may take long. */
   requireCurrent(nowMs: number): void {
-    if (this.#identity !== undefined && hasEnded(this.#identity)) {
+    if (hasEnded(this.#identity)) {
       throw new HapaxError("unauthenticated", "the credential is not one of this server");
     }
     if (this.expiresAtMs <= nowMs) {
@@ -148,9 +198,7 @@ export class Access {
     }
   }
 
-  /** Whether the streams that are followed are all within one grant for the action. */
   mayFollow(action: Action, subject: AccessSubject, followed: Followed): boolean {
-    if (this.isUnlimited) return true;
     const known = this.#following.get(followed)?.get(questionOf(action, subject));
     if (known !== undefined) return known;
     const steps = this.#compare(action, subject, followed);
@@ -160,13 +208,12 @@ export class Access {
     }
   }
 
-  /** The same in steps, for very many streams; afterwards `mayFollow` answers at once. Undefined: it does so now. */
   followingSteps(
     action: Action,
     subject: AccessSubject,
     followed: Followed,
   ): Generator<void, boolean, undefined> | undefined {
-    if (this.isUnlimited || followed.streams.length <= AT_ONCE_MAX) return undefined;
+    if (followed.streams.length <= AT_ONCE_MAX) return undefined;
     const isKnown = this.#following.get(followed)?.has(questionOf(action, subject)) === true;
     return isKnown ? undefined : this.#compare(action, subject, followed);
   }
@@ -199,12 +246,10 @@ export class Access {
     return streams.every((stream) => this.#isWithin(stream));
   }
 
-  /** The name under which the server keeps a group, a subscription or an identity of this namespace. */
   scoped(name: string): string {
     return joinScoped(this.namespace, name);
   }
 
-  /** The name as the client knows it, or undefined if it is not of this namespace. */
   unscoped(kept: string): string | undefined {
     const { namespace, name } = splitScoped(kept);
     return namespace === this.namespace ? name : undefined;
@@ -233,9 +278,6 @@ export class Access {
     return stream.startsWith(namespace) && stream[namespace.length] === "/";
   }
 }
-
-/** The access of every client of a server without authentication. */
-export const UNLIMITED = new Access(undefined);
 
 export function notAllowed(action: Action): HapaxError {
   return new HapaxError("not_allowed", `no grant allows it: action=${action}`);

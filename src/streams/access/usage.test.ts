@@ -2,7 +2,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Quotas } from "./identity.ts";
-import { QuotaRefusal, Usage, UsageBook, usageLimits } from "./usage.ts";
+import { QuotaRefusal } from "./quota-refusal.ts";
+import { Usage, UsageBook, usageLimits } from "./usage.ts";
 
 const usageWith = (quotas: Quotas): Usage => new Usage(undefined, "ann", usageLimits(quotas, {}));
 

@@ -10,23 +10,8 @@
 import type { RateLeft } from "../../protocol/rate-limit.ts";
 import { assert } from "../../base/assert.ts";
 import type { Clock } from "../../base/clock.ts";
-import { HapaxError } from "../../base/errors.ts";
 import type { Quotas } from "./identity.ts";
-
-/** Quotas of an identity. Those of storage belong to its namespace. */
-export type UsageQuota = "requests" | "live_readers" | "appends_per_second" | "bytes_per_second";
-
-/** The refusal of a caller that has used up a quota. It says when the call is possible. */
-export class QuotaRefusal extends HapaxError {
-  readonly quota: UsageQuota;
-  readonly retryAfterSeconds: number;
-
-  constructor(quota: UsageQuota, limit: number, retryAfterSeconds: number) {
-    super("quota_exceeded", `quota=${quota} limit=${limit}`);
-    this.quota = quota;
-    this.retryAfterSeconds = retryAfterSeconds;
-  }
-}
+import { QuotaRefusal, type UsageQuota } from "./quota-refusal.ts";
 
 /** Requests and readers end when they end. */
 const COUNT_RETRY_SECONDS = 1;

@@ -22,7 +22,7 @@ import {
 import { AnswerBudget } from "../server/answer-budget.ts";
 import { Decoding } from "../server/decoding.ts";
 import type { Exchange, ServerAnswer } from "../server/exchange.ts";
-import { Gate } from "../server/gate.ts";
+import { createGate, type Gate, OPEN_GATE } from "../server/gate.ts";
 import type { Reloaded } from "../server/reload.ts";
 import { createSigner, deriveSigningKey, readToken, type Signer } from "../signer.ts";
 import type { Store } from "../store.ts";
@@ -99,7 +99,8 @@ class Node implements ClusterServer, ShardHost {
     const resolved = this.#front.options;
     const timeoutMs = resolved.authorizeTimeoutMs;
     this.#answers = new AnswerBudget(clock, resolved.answersBytesMax);
-    this.#gate = new Gate({ authorize, timeoutMs, clock, onFault });
+    this.#gate =
+      authorize === undefined ? OPEN_GATE : createGate({ authorize, timeoutMs, clock, onFault });
     this.#forwarding = new Forwarding({
       cluster,
       peers: parts.peers,

@@ -13,10 +13,8 @@ import { type KeyMark, KeyWindow } from "../../base/key-window.ts";
 import type { KeyPolicy } from "./keys.ts";
 import type { MutableProducer } from "./producer.ts";
 import type { StreamState } from "./stream.ts";
-import { createGroupBook } from "./group.ts";
-import { type GroupBookImage, restoreGroups } from "./group-image.ts";
-import { createSubscriptionBook } from "./subscription.ts";
-import { type BookImage, restoreBook } from "./subscription-image.ts";
+import type { GroupBookImage } from "./group-image.ts";
+import type { BookImage } from "./subscription-image.ts";
 import type { Offset, ProducerId, StreamId, TimeMs } from "./types.ts";
 import { applyChange, type MutableStream, type MutableWorld, type World } from "./world.ts";
 
@@ -63,8 +61,8 @@ export class Restoration {
   /** Takes everything that is not a stream. The snapshot reads it after all streams. */
   parts(parts: WorldParts): void {
     const world = this.#world;
-    restoreBook(world.subscriptions, parts.subscriptions);
-    restoreGroups(world.groups, parts.groups);
+    world.rules.subscriptions.restore(world.subscriptions, parts.subscriptions);
+    world.rules.groups.restore(world.groups, parts.groups);
     world.nextId = parts.nextId;
     world.timeMs = parts.timeMs;
     world.signingKeys.push(...parts.signingKeys);
@@ -157,11 +155,11 @@ export class Restoration {
 
   #apply(change: Change, ordinal: number): void {
     const world = this.#world as unknown as World;
-    const { subscriptions, groups } = this.#world;
+    const { subscriptions, groups, rules } = this.#world;
     // The books already contain what this change meant to the stream's followers, and what came after it.
     if (ordinal < this.#partsVersion) {
-      this.#world.subscriptions = createSubscriptionBook();
-      this.#world.groups = createGroupBook();
+      this.#world.subscriptions = rules.subscriptions.create();
+      this.#world.groups = rules.groups.create();
     }
     applyChange(world, change);
     this.#world.subscriptions = subscriptions;

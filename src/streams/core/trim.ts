@@ -12,7 +12,6 @@
 
 import { assert } from "../../base/assert.ts";
 import type { RetentionSet, StreamTrimmed } from "./change.ts";
-import { cursorsAt } from "./group.ts";
 import type { StreamState } from "./stream.ts";
 import { type Offset, OFFSET_ZERO, type TimeMs } from "./types.ts";
 import type { MutableStream, World } from "./world.ts";
@@ -60,7 +59,7 @@ const GRAIN = 16;
 export const MARKS_MAX = 64;
 
 type Streams = Pick<World, "byId">;
-type Followers = Pick<World, "byId" | "groups" | "subscriptions">;
+type Followers = Pick<World, "byId" | "groups" | "subscriptions" | "rules">;
 
 /** What the stream itself has lost. A fork may have lost more: see `earliestOf`. */
 export function ownEarliest(state: StreamState): Offset {
@@ -93,7 +92,7 @@ export function neededFrom(world: Followers, state: StreamState): Needed | undef
       needed = { from, by: "subscription" };
     }
   }
-  for (const cursor of cursorsAt(world.groups, state.name)) {
+  for (const cursor of world.rules.groups.cursorsAt(world.groups, state.name)) {
     if (cursor !== undefined && (needed === undefined || cursor.offset < needed.from)) {
       needed = { from: cursor.offset, by: "group" };
     }

@@ -17,14 +17,8 @@ import type {
   StreamRemoved,
   StreamTrimmed,
 } from "./change.ts";
+import type { BookRules } from "./books.ts";
 import { applyCompactionRule } from "./compaction.ts";
-import {
-  applyGroup,
-  applyStreamFound,
-  applyStreamLost,
-  applyStreamTrimmed,
-  createGroupBook,
-} from "./group.ts";
 import type { GroupBook } from "./group-state.ts";
 import { FIRST_INCARNATION, type Incarnation } from "../../base/incarnation.ts";
 import { IdMap } from "../../base/id-map.ts";
@@ -33,13 +27,9 @@ import type { StoredKey, MutableStreamKeys } from "./keys.ts";
 import { NameIndex } from "./name-index.ts";
 import { applyProducer, applyReset, type MutableProducer } from "./producer.ts";
 import type { StreamState } from "./stream.ts";
-import {
-  applyStreamGone,
-  applySubscription,
-  createSubscriptionBook,
-  type SubscriptionBook,
-} from "./subscription.ts";
+import type { SubscriptionBook } from "./subscription-state.ts";
 import { applyRule, applyTrim, earliestOf, markTail, ownEarliest } from "./trim.ts";
+import { WHOLE_BOOKS } from "./whole-books.ts";
 import { assert } from "../../base/assert.ts";
 import {
   advance,
@@ -65,6 +55,8 @@ export interface World {
   readonly timeMs: TimeMs;
   readonly subscriptions: SubscriptionBook;
   readonly groups: GroupBook;
+  /** The rules of its books. */
+  readonly rules: BookRules;
   /** The salts of the keys that sign: oldest first, and the last one signs. No secrets. */
   readonly signingKeys: readonly string[];
   /** How often the data went back in time. */
@@ -85,6 +77,11 @@ export type MutableWorld = Mutable<Omit<World, "streams" | "byId" | "names" | "s
 
 /** Creates an empty world: without streams, groups and subscriptions. */
 export function createWorld(): World {
+  return createWorldOf(WHOLE_BOOKS);
+}
+
+/** Creates an empty world with the rules that its program has. */
+export function createWorldOf(rules: BookRules): World {
   const world: MutableWorld = {
     streams: new Map(),
     byId: new IdMap(),
@@ -92,8 +89,9 @@ export function createWorld(): World {
     nextId: 1 as StreamId,
     version: 0,
     timeMs: 0 as TimeMs,
-    subscriptions: createSubscriptionBook(),
-    groups: createGroupBook(),
+    subscriptions: rules.subscriptions.create(),
+    groups: rules.groups.create(),
+    rules,
     signingKeys: [],
     incarnation: FIRST_INCARNATION,
   };
@@ -109,7 +107,7 @@ export function applyChange(readonlyWorld: World, change: Change): void {
   switch (change.kind) {
     case "created":
       applyCreated(world, change);
-      applyStreamFound(world.groups, change, ownEarliest(streamOf(world, change.stream)));
+      world.rules.groups.found(world.groups, change, ownEarliest(streamOf(world, change.stream)));
       return;
     case "appended":
       applyAppended(streamOf(world, change.stream), change);
@@ -158,28 +156,28 @@ export function applyChange(readonlyWorld: World, change: Change): void {
     case "group_taken":
     case "group_settled":
     case "group_reset":
-      applyGroup(world.groups, change);
+      world.rules.groups.apply(world.groups, change);
       return;
     default:
-      applySubscription(world.subscriptions, change);
+      world.rules.subscriptions.apply(world.subscriptions, change);
   }
 }
 
 /** Removes the stream from what its followers know. */
 function applyGone(world: MutableWorld, name: StreamName): void {
-  applyStreamGone(world.subscriptions, name);
-  applyStreamLost(world.groups, name);
+  world.rules.subscriptions.gone(world.subscriptions, name);
+  world.rules.groups.lost(world.groups, name);
 }
 
 function applyTrimmed(world: MutableWorld, stream: MutableStream, change: StreamTrimmed): void {
   applyTrim(stream, change);
-  const { groups, streams } = world;
-  applyStreamTrimmed(groups, stream.name, earliestOf(world, stream));
+  const { groups, streams, rules } = world;
+  rules.groups.trimmed(groups, stream.name, earliestOf(world, stream));
   if (stream.forkCount === 0) return;
   // A fork has lost what it read of this stream. Groups of jobs name their streams.
   for (const name of groups.named.keys()) {
     const state = streams.get(name);
-    if (state?.fork !== undefined) applyStreamTrimmed(groups, name, earliestOf(world, state));
+    if (state?.fork !== undefined) rules.groups.trimmed(groups, name, earliestOf(world, state));
   }
 }
 

@@ -7,7 +7,8 @@ import type { Change } from "../core/change.ts";
 import type { ProducerId, StreamName } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { type Act, ActRepeated } from "./acts.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 
 const A = "/a" as StreamName;
 const B = "/b" as StreamName;
@@ -37,7 +38,7 @@ function open() {
     return () => undefined;
   };
   const clock = { ...createVirtualClock(1_800_000_000_000), after };
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
   opened.push(engine);
   const act = (key = "k"): Act => engine.transactions.act(keyClaim(key, "content"));
   return { engine, groups: engine.groups, commits, room, act };

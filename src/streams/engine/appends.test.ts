@@ -17,7 +17,8 @@ import {
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import type { AppendOutcome } from "./outcomes.ts";
 
 const A = "/a" as StreamName;
@@ -48,7 +49,7 @@ async function openBench(store: Store = openMemoryStore(), parts: Parts = {}): P
   const jsonRecordsEnd = (): undefined => undefined;
   const { keyDefaults } = parts;
   const defaults = keyDefaults === undefined ? {} : { keyDefaults };
-  const engine = new Engine({ store, clock, jsonRecordsEnd, ...defaults });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd, ...defaults });
   opened.push(engine);
   const none = { windowSeconds: undefined, countMax: undefined, overflow: undefined };
   const keys =

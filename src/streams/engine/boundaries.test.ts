@@ -10,7 +10,8 @@ import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { isJsonRecordStart } from "../../protocol/json.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 
 const A = "/a" as StreamName;
 const SETTINGS: GroupSettings = {
@@ -29,7 +30,7 @@ function open(store: Store) {
   const clock = createVirtualClock(1_800_000_000_000);
   const jsonRecordsEnd = (_: Uint8Array, count: number): number => count;
   const random = createSeededRandom(1);
-  const engine = new Engine({ store, clock, random, jsonRecordsEnd, isJsonRecordStart });
+  const engine = new WholeEngine({ store, clock, random, jsonRecordsEnd, isJsonRecordStart });
   opened.push(engine);
   return { engine, groups: engine.groups };
 }

@@ -15,7 +15,8 @@ import type { Offset, StreamName } from "../core/types.ts";
 import { openOnDisk } from "../stores/file/file-store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Store } from "../store.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 
 const A = "/a" as StreamName;
 const JSON_TYPE = { contentType: "application/json" };
@@ -44,7 +45,7 @@ function openWith(
   bytesMin: number,
 ) {
   const faults: unknown[] = [];
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store,
     clock,
     jsonRecordsEnd: jsonRecordEnd,

@@ -10,7 +10,8 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
 import { Deadlines } from "./deadlines.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 
 test("every deadline fires once, at its time, earliest first", () => {
   fc.assert(
@@ -135,7 +136,7 @@ interface Bench {
 async function openBench(expiry: ExpiryRule): Promise<Bench> {
   const clock = createVirtualClock(1_000_000);
   const store = openGatedStore(openMemoryStore());
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
   const release = async (): Promise<void> => {
     for (await turn(); store.waiting.length > 0; await turn()) await store.release();
   };
@@ -289,9 +290,9 @@ describe("expiry", () => {
     const inner = openMemoryStore();
     const clock = createVirtualClock(0);
     const parts = { store: inner, clock, jsonRecordsEnd: () => undefined };
-    await new Engine(parts).create(createCommand(A, { expiry: TTL }));
+    await new WholeEngine(parts).create(createCommand(A, { expiry: TTL }));
     // A second engine over the same store stands for a restart: it knows only what the store knows.
-    const restarted = new Engine(parts);
+    const restarted = new WholeEngine(parts);
     clock.advance(LATEST_MS);
     await restarted.settled();
     expect(restarted.world.byId.size).toBe(0);

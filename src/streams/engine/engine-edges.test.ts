@@ -9,7 +9,8 @@ import { appendCommand, createCommand } from "../../testing/commands.ts";
 import { createVirtualClock } from "../../testing/testing.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 
 const SOURCE = "/source" as StreamName;
 const FORK = "/fork" as StreamName;
@@ -21,7 +22,7 @@ async function openWith(
 ): Promise<{ readonly store: GatedStore; readonly engine: Engine }> {
   const store = openGatedStore(inner);
   const clock = createVirtualClock(1);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined, onFault });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined, onFault });
   const created = engine.create(createCommand(SOURCE, { text }));
   await store.arrival();
   await store.release();
@@ -114,7 +115,7 @@ test("W4 a reader that throws is reported and does not hold up the writes of oth
 test("a page of the list looks at its own names, and passes over many that are not listed in pages", async () => {
   const store = openMemoryStore();
   const clock = createVirtualClock(1_800_000_000_000);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
   const count = 2 * LIMITS.listLookedMax + 10;
   const expiry = { kind: "at", timeMs: clock.nowMs() + 1000 } as const;
   const nameOf = (index: number): StreamName =>

@@ -12,7 +12,8 @@ import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 
 const A = "/a" as StreamName;
 const B = "/b" as StreamName;
@@ -29,7 +30,7 @@ interface Bench {
 
 function bench(store: Store): Bench {
   const clock = createVirtualClock(1_000_000);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
   return {
     engine,
     clock,

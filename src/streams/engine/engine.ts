@@ -24,14 +24,14 @@ import type { Store, StoreBackup, StoreStats, StoreSupport } from "../store.ts";
 import type { Act } from "./acts.ts";
 import { Appends, type ProducerView, type ResetOutcome } from "./appends.ts";
 import { Boundaries, type IsRecordStart } from "./boundaries.ts";
-import { type CompactionOutcome, Compactions } from "./compactions.ts";
+import type { CompactionOutcome, Compactions } from "./compactions.ts";
 import type { RecordReader } from "./compaction-pass.ts";
 import { type CommitBatch, type CommitWatch, type Defer, GroupCommit } from "./commit.ts";
 import { Expiry } from "./expiry.ts";
 import type { RecordsEnd } from "./fork-source.ts";
-import { Groups } from "./groups.ts";
-import { type Allowance, Holdings } from "./holdings.ts";
-import { Jobs } from "./jobs.ts";
+import type { Groups } from "./groups.ts";
+import type { Allowance, Holdings } from "./holdings.ts";
+import type { Jobs } from "./jobs.ts";
 import { JournalClock } from "./journal-clock.ts";
 import { KeySweeper } from "./key-sweeper.ts";
 import { Lifecycle } from "./lifecycle.ts";
@@ -43,17 +43,17 @@ import type { ReadPage, TrimOutcome } from "./outcomes.ts";
 import type { Patient } from "./patience.ts";
 import { Reader } from "./reader.ts";
 import type { RecordEnd } from "./reading-back.ts";
-import { Registry } from "./registry.ts";
 import { Room } from "./room.ts";
 import { drawRun } from "./run.ts";
-import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
+import type { Subscriptions } from "./subscriptions.ts";
 import { type TailListener, Tails } from "./tails.ts";
-import { Transactions } from "./transactions.ts";
+import type { Transactions } from "./transactions.ts";
 import { Slices } from "./turn-budget.ts";
-import { type CutCommand, type RetentionOutcome, Trims } from "./trims.ts";
+import type { CutCommand, RetentionOutcome, Trims } from "./trims.ts";
+import { checkWings, type Wings, wingOf } from "./wings.ts";
 import { Writer } from "./writer.ts";
 
-export interface EngineParts {
+export interface EngineParts extends Wings {
   readonly store: Store;
   readonly clock: Clock;
   /** Default: the platform's. */
@@ -82,14 +82,6 @@ export interface EngineParts {
   readonly heldBytesMax?: number;
   /** Bytes of answers of transactions that are kept. Default: the limit. */
   readonly outcomeBytesMax?: number;
-  /**
-   * Makes the subscriptions. It comes from outside, so that a program without them does not bundle them. Default: the engine has none.
-   */
-  readonly createSubscriptions?:
-    | ((
-        parts: Pick<SubscriptionParts, "writer" | "boundaries" | "random">,
-      ) => Subscriptions | undefined)
-    | undefined;
   /** Gets what live readers throw. */
   readonly onFault?: (error: unknown) => void;
 }
@@ -105,24 +97,24 @@ export class Engine {
   readonly #reader: Reader;
   readonly #appends: Appends;
   readonly #lifecycle: Lifecycle;
-  readonly #trims: Trims;
-  readonly #compactions: Compactions;
+  readonly #trims: Trims | undefined;
+  readonly #compactions: Compactions | undefined;
   readonly #subscriptions: Subscriptions | undefined;
-  readonly transactions: Transactions;
-  readonly groups: Groups;
-  readonly jobs: Jobs;
-  /** What namespaces hold, for quotas. */
-  readonly holdings: Holdings;
+  readonly #transactions: Transactions | undefined;
+  readonly #groups: Groups | undefined;
+  readonly #jobs: Jobs | undefined;
+  readonly #holdings: Holdings | undefined;
   readonly meter = new EngineMeter();
 
   constructor(parts: EngineParts) {
     const { store, clock, random = systemRandom, keyDefaults = KEY_DEFAULTS } = parts;
+    checkWings(store.world, parts);
     this.#store = store;
     this.#clock = clock;
     const { pendingBytesMax = LIMITS.pendingBytesMax, heldBytesMax = LIMITS.heldBytesMax } = parts;
     const tellingBytesMax = Math.min(pendingBytesMax, LIMITS.tellingBytesMax);
     this.#tails = new Tails(clock, parts.onFault ?? (() => undefined), tellingBytesMax);
-    this.holdings = new Holdings(store.world, () => new Slices(clock));
+    this.#holdings = parts.createHoldings?.(store.world, () => new Slices(clock));
     this.#commit = this.#createCommit(parts);
     const [commit, tails] = [this.#commit, this.#tails];
     const isJsonRecordStart = parts.isJsonRecordStart ?? (() => false);
@@ -138,11 +130,13 @@ export class Engine {
     this.#lifecycle = new Lifecycle(writer, parts.jsonRecordsEnd);
     const outcomeBytesMax = parts.outcomeBytesMax ?? LIMITS.outcomeBytesMax;
     const appends = this.#appends;
-    this.transactions = new Transactions({ writer, boundaries, appends, ...keys, outcomeBytesMax });
-    this.groups = new Groups({ writer, boundaries, random });
-    this.#trims = new Trims(writer);
+    const { jsonRecordsEnd } = parts;
+    const ofTransactions = { writer, boundaries, appends, ...keys, outcomeBytesMax };
+    this.#transactions = parts.createTransactions?.(ofTransactions);
+    this.#groups = parts.createGroups?.({ writer, boundaries, random });
+    this.#trims = parts.createTrims?.(writer);
     this.#compactions = this.#createCompactions(parts);
-    this.jobs = new Jobs({ writer, tails, jsonRecordsEnd: parts.jsonRecordsEnd });
+    this.#jobs = parts.createJobs?.({ writer, tails, jsonRecordsEnd });
     this.#subscriptions = parts.createSubscriptions?.({ writer, boundaries, random });
   }
 
@@ -152,8 +146,29 @@ export class Engine {
   }
 
   get subscriptions(): Subscriptions {
-    if (this.#subscriptions !== undefined) return this.#subscriptions;
-    throw new HapaxError("unsupported", "this server was made without the part `subscriptions`");
+    return wingOf(this.#subscriptions, "subscriptions");
+  }
+
+  /** Throws the refusal if the engine has no groups. */
+  requireGroups(): void {
+    wingOf(this.#groups, "groups");
+  }
+
+  get transactions(): Transactions {
+    return wingOf(this.#transactions, "transactions");
+  }
+
+  /** What namespaces hold, for quotas. */
+  get holdings(): Holdings {
+    return wingOf(this.#holdings, "access");
+  }
+
+  get groups(): Groups {
+    return wingOf(this.#groups, "groups");
+  }
+
+  get jobs(): Jobs {
+    return wingOf(this.#jobs, "groups");
   }
 
   /** An instant of the store, held until it is released. Throws `unsupported` if the store has no backups. */
@@ -265,6 +280,8 @@ export class Engine {
   }
 
   create(command: CreateCommand, allowance?: Allowance): Promise<CreateDecision> {
+    if (command.retention !== undefined) wingOf(this.#trims, "retention");
+    if (command.compaction !== undefined) wingOf(this.#compactions, "retention");
     return this.#lifecycle.create(command, allowance);
   }
 
@@ -274,17 +291,17 @@ export class Engine {
 
   /** Trims a stream before an offset. */
   trim(name: StreamName, cut: CutCommand): Promise<TrimOutcome> {
-    return this.#trims.cut(name, cut);
+    return wingOf(this.#trims, "retention").cut(name, cut);
   }
 
   /** Sets what a stream keeps by itself. Undefined: everything. */
   setRetention(name: StreamName, rule: RetentionRule | undefined): Promise<RetentionOutcome> {
-    return this.#trims.setRule(name, rule);
+    return wingOf(this.#trims, "retention").setRule(name, rule);
   }
 
   /** Makes a stream of JSON a changelog, or one that keeps every record. */
   setCompaction(name: StreamName, rule: CompactionRule | undefined): Promise<CompactionOutcome> {
-    return this.#compactions.setRule(name, rule);
+    return wingOf(this.#compactions, "retention").setRule(name, rule);
   }
 
   /** The durable state of a stream. */
@@ -341,8 +358,8 @@ export class Engine {
     this.#subscriptions?.stop();
     this.#writer.expiry.stop();
     this.#keySweeper.stop();
-    this.#trims.stop();
-    this.#compactions.stop();
+    this.#trims?.stop();
+    this.#compactions?.stop();
     this.#appends.release();
     // A commit that fails has been answered to those who wait for it.
     const settled = this.settled().then(
@@ -378,13 +395,13 @@ export class Engine {
         this.meter.commit(changes, clock.steadyMs() - startMs);
       };
     };
-    return new GroupCommit(store, announce, defer, watch, this.holdings, onFault);
+    return new GroupCommit(store, announce, defer, watch, this.#holdings, onFault);
   }
 
   #createWriter(
     random: Random,
     pendingBytesMax: number,
-    { retentionDefault, registries }: EngineParts,
+    { retentionDefault, registries, createRegistry }: EngineParts,
   ): Writer {
     const [store, clock, commit, tails] = [this.#store, this.#clock, this.#commit, this.#tails];
     const { world } = store;
@@ -393,7 +410,7 @@ export class Engine {
     const room = new Room(store.room, commit, pendingBytesMax);
     const expiry = new Expiry({ world, clock, time, commit, room, tails });
     const { meter } = this;
-    const registry = registries === undefined ? undefined : new Registry(world, registries);
+    const registry = registries === undefined ? undefined : createRegistry?.(world, registries);
     return new Writer({
       store,
       clock,
@@ -408,9 +425,10 @@ export class Engine {
     });
   }
 
-  #createCompactions({ records, compaction = {}, onFault }: EngineParts): Compactions {
+  #createCompactions(parts: EngineParts): Compactions | undefined {
+    const { records, compaction = {}, onFault } = parts;
     const writer = this.#writer;
-    return new Compactions({
+    return parts.createCompactions?.({
       writer,
       records,
       keysMax: compaction.keysMax ?? LIMITS.compactionKeysMax,

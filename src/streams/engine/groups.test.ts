@@ -9,7 +9,8 @@ import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 
 const A = "/a" as StreamName;
 const SETTINGS: GroupSettings = {
@@ -38,7 +39,7 @@ async function openGated() {
   const store = openGatedStore(inner);
   const clock = createVirtualClock(1_800_000_000_000);
   const random = createSeededRandom(1);
-  const engine = new Engine({ store, clock, random, jsonRecordsEnd: () => undefined });
+  const engine = new WholeEngine({ store, clock, random, jsonRecordsEnd: () => undefined });
   opened.push(engine);
   return { engine, groups: engine.groups, store, clock };
 }
@@ -121,7 +122,7 @@ describe("a group over very many streams", () => {
         return inner.commit(changes);
       },
     };
-    const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+    const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
     const { groups } = engine;
     await Promise.all(
       Array.from({ length: COUNT }, (_, index) =>

@@ -13,7 +13,8 @@ import type { World } from "../core/world.ts";
 import type { Store } from "../store.ts";
 import { openFileStore } from "../stores/file.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import { Allowance, type Holding } from "./holdings.ts";
 
 const ACME = "/v1/stream/acme";
@@ -27,7 +28,7 @@ afterEach(async () => {
 
 function open(store: Store = openMemoryStore()) {
   const clock = createVirtualClock(1_000_000);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
   closers.push(() => engine.close());
   return { engine, clock };
 }

@@ -10,7 +10,8 @@ import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
 import { turn } from "../../../test/kits/watch.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import { KeySweeper } from "./key-sweeper.ts";
 
 const A = "/a" as StreamName;
@@ -23,7 +24,7 @@ const KEYS = {
 
 function openEngine(store: Store): { engine: Engine; clock: VirtualClock } {
   const clock = createVirtualClock(1_000_000);
-  return { engine: new Engine({ store, clock, jsonRecordsEnd: () => undefined }), clock };
+  return { engine: new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined }), clock };
 }
 
 async function addKeys(engine: Engine, count: number): Promise<void> {

@@ -15,7 +15,7 @@ import {
 } from "../../testing/commands.ts";
 import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
-import { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import { Histogram, EngineMeter } from "./meter.ts";
 
 const A = "/a" as StreamName;
@@ -30,7 +30,7 @@ const KEYS = {
 async function openEngine() {
   const clock = createVirtualClock(1_000_000);
   const store = openMemoryStore();
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
   await engine.create(createCommand(A, { keys: KEYS }));
   const append = (text: string, parts: Partial<AppendCommand> = {}, name = A) =>
     engine.append(name, appendCommand(text, parts));
@@ -115,7 +115,7 @@ describe("the meter", () => {
   test("an append whose commit fails is not counted as accepted", async () => {
     const store = openFaultyStore(openMemoryStore());
     const clock = createVirtualClock(1_000_000);
-    const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+    const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
     await engine.create(createCommand(A));
     store.failNextCommit();
     await expect(engine.append(A, appendCommand("lost"))).rejects.toThrow("a commit failed");

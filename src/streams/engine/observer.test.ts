@@ -9,7 +9,8 @@ import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import type { AppendObserver } from "./observer.ts";
 
 const A = "/a" as StreamName;
@@ -17,7 +18,7 @@ const LOG = "/log" as StreamName;
 
 /** An engine over a store that has the streams "/a" and "/log". */
 async function openEngine(store: Store): Promise<Engine> {
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store,
     clock: createVirtualClock(),
     jsonRecordsEnd: () => undefined,
@@ -67,7 +68,7 @@ describe("what an append causes", () => {
     const inner = openMemoryStore();
     await openEngine(inner);
     const store = openGatedStore(inner);
-    const engine = new Engine({
+    const engine = new WholeEngine({
       store,
       clock: createVirtualClock(),
       jsonRecordsEnd: () => undefined,

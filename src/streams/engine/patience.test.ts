@@ -18,7 +18,8 @@ import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch, type Watched } from "../../../test/kits/watch.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import type { AppendOutcome } from "./outcomes.ts";
 
 const A = "/a" as StreamName;
@@ -49,7 +50,7 @@ afterEach(async () => {
 
 async function openBench(store: Store = openMemoryStore()): Promise<Bench> {
   const clock = createVirtualClock(1_000_000);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
   opened.push(engine);
   if (!engine.world.streams.has(A)) await engine.create(createCommand(A));
   return {

@@ -7,13 +7,14 @@ import { openMemoryStore } from "../stores/memory.ts";
 import { appendCommand, createCommand, joinedText } from "../../testing/commands.ts";
 import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import { readAcrossForks } from "./reading.ts";
 
 const nameOf = (index: number): StreamName => `/s${index}` as StreamName;
 
 function openEngine(store = openMemoryStore()): Engine {
-  return new Engine({ store, clock: createVirtualClock(), jsonRecordsEnd: () => undefined });
+  return new WholeEngine({ store, clock: createVirtualClock(), jsonRecordsEnd: () => undefined });
 }
 
 /** A stream of the model: its whole text and the offsets at which its appends start. */

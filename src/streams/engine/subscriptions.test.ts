@@ -11,7 +11,7 @@ import { appendCommand, createCommand, joinedText } from "../../testing/commands
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { jsonRecordEnd } from "../../protocol/json.ts";
 import { subscriptionFormat } from "../../protocol/subscription.ts";
-import { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import { type ClaimOutcome, Subscriptions } from "./subscriptions.ts";
 
 const ORDERS = "/v1/stream/orders" as StreamName;
@@ -38,7 +38,7 @@ const FIRST = START_MS * 1000;
 
 async function openStage(store: Store = openMemoryStore(), startMs = START_MS) {
   const clock = createVirtualClock(startMs);
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store,
     clock,
     jsonRecordsEnd: jsonRecordEnd,

@@ -9,7 +9,8 @@ import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn } from "../../../test/kits/watch.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { StreamAdvance } from "./commit.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import { type TailEvent, Tails } from "./tails.ts";
 
 const A = "/a" as StreamName;
@@ -177,7 +178,7 @@ describe("the list of readers", () => {
 
 async function openEngine(): Promise<{ engine: Engine; store: GatedStore; state: StreamState }> {
   const store = openGatedStore(openMemoryStore());
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store,
     clock: createVirtualClock(),
     jsonRecordsEnd: () => undefined,

@@ -15,7 +15,8 @@ import {
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import type { TransactionIdentity, TransactionResult } from "./transactions.ts";
 
 const A = "/a" as StreamName;
@@ -34,7 +35,7 @@ async function openEngine(
   const clock = createVirtualClock(START_MS);
   const jsonRecordsEnd = (): undefined => undefined;
   const more = outcomeBytesMax === undefined ? {} : { outcomeBytesMax };
-  const engine = new Engine({ store, clock, jsonRecordsEnd, ...more });
+  const engine = new WholeEngine({ store, clock, jsonRecordsEnd, ...more });
   opened.push(engine);
   return engine;
 }
@@ -263,7 +264,7 @@ describe("the logs of namespaces", () => {
 
   function openTimed(store: Store = openMemoryStore()) {
     const clock = createVirtualClock(START_MS);
-    const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+    const engine = new WholeEngine({ store, clock, jsonRecordsEnd: () => undefined });
     opened.push(engine);
     return { engine, clock };
   }

@@ -10,7 +10,8 @@ import { turn, watch } from "../../../test/kits/watch.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Store } from "../store.ts";
-import { Engine } from "./engine.ts";
+import type { Engine } from "./engine.ts";
+import { WholeEngine } from "./whole-engine.ts";
 import { Holding } from "./holdings.ts";
 
 const A = "/a" as StreamName;
@@ -21,7 +22,12 @@ afterEach(async () => {
 
 function open(store: Store = openMemoryStore(), retentionDefault?: RetentionRule) {
   const clock = createVirtualClock(1_000_000);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined, retentionDefault });
+  const engine = new WholeEngine({
+    store,
+    clock,
+    jsonRecordsEnd: () => undefined,
+    retentionDefault,
+  });
   opened.push(engine);
   const append = (text: string, name = A) => engine.append(name, appendCommand(text));
   const read = async (from: number, name = A): Promise<string> => {

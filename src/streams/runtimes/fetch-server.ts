@@ -11,13 +11,13 @@ import type { AuditEntry, LogEntry } from "../log.ts";
 import { BodyBudget } from "../server/body-budget.ts";
 import type { LoadDashboard } from "../server/dashboard.ts";
 import { composeServer, type HapaxServer, type ServerComponents } from "../server/compose.ts";
+import type { Decompress } from "../server/decoding.ts";
 import { faultEntry } from "../server/log-entries.ts";
 import type { ServerOptions } from "../server/options.ts";
 import type { ServerPart } from "../server/server-part.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
 import { fetchResponse } from "./fetch-answer.ts";
-import { fetchDecompress } from "./fetch-decompress.ts";
 import { FetchExchange } from "./fetch-exchange.ts";
 
 /**
@@ -64,12 +64,13 @@ export interface FetchComposition {
   readonly store: Store;
   readonly parts: readonly ServerPart[];
   readonly dashboard?: LoadDashboard;
+  readonly decompress?: Decompress;
   readonly checkPlace?: ServerComponents["checkPlace"];
 }
 
 export function createServerOnFetch(
   given: Omit<FetchServerOptions, "store">,
-  { store, parts, dashboard, checkPlace }: FetchComposition,
+  { store, parts, dashboard, decompress, checkPlace }: FetchComposition,
 ): FetchServer {
   const options = withDefaults(given);
   const { clock = systemClock, publicUrl } = options;
@@ -83,8 +84,8 @@ export function createServerOnFetch(
       random: systemRandom,
       courier: courierOf(options),
       compress: gzip,
-      decompress: fetchDecompress,
-      log,
+      ...(decompress === undefined ? {} : { decompress }),
+      ...(options.log === undefined ? {} : { log: options.log }),
       ...(options.onAudit === undefined ? {} : { onAudit: options.onAudit }),
       ...(options.tracer === undefined ? {} : { tracer: options.tracer }),
       authorize: options.authorize,

@@ -8,6 +8,7 @@ import { ALL_PARTS } from "../server/routes.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { loadDashboard } from "./dashboard.ts";
+import { fetchDecompress } from "./fetch-decompress.ts";
 import { createServerOnFetch, type FetchServer, type FetchServerOptions } from "./fetch-server.ts";
 
 export { fetchCourier, type FetchCourierOptions } from "./fetch-courier.ts";
@@ -29,7 +30,12 @@ export type { FetchServer, FetchServerOptions } from "./fetch-server.ts";
  */
 export function createFetchServer(options: FetchServerOptions): FetchServer {
   const store = storeOf(options);
-  return createServerOnFetch(options, { store, parts: ALL_PARTS, dashboard: loadDashboard });
+  return createServerOnFetch(options, {
+    store,
+    parts: ALL_PARTS,
+    dashboard: loadDashboard,
+    decompress: fetchDecompress,
+  });
 }
 
 /** What streams in memory may take of the 128 MB. */

@@ -2,6 +2,7 @@
 
 import type { Socket } from "node:net";
 import { ERRORS, type ErrorCode } from "../../base/errors.ts";
+import { ERROR_TITLES } from "../../base/error-titles.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
 import { ALWAYS_HEADERS } from "../server/policy.ts";
@@ -16,7 +17,8 @@ export function refuseSocket(code: ErrorCode, socket: Socket, requestId: string)
     socket.destroy();
     return;
   }
-  const { status, title } = ERRORS[code];
+  const { status } = ERRORS[code];
+  const title = ERROR_TITLES[code];
   const detail = code === "invalid_request" ? "this is not HTTP/1.1 as we accept it" : title;
   const body = encodeProblem({ code, detail });
   const head =

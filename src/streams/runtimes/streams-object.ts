@@ -8,11 +8,12 @@ import type { LiveAnswer } from "../server/exchange.ts";
 import { faultEntry } from "../server/log-entries.ts";
 import type { ServerParts } from "../server/parts.ts";
 import type { ServerPart } from "../server/server-part.ts";
-import {
-  type DurableObjectStore,
-  type DurableObjectStoreOptions,
-  openDurableObjectStore,
-} from "../stores/durable-object.ts";
+import { type BookRules, NO_GROUPS, NO_SUBSCRIPTIONS } from "../core/books.ts";
+import type {
+  DurableObjectStore,
+  DurableObjectStoreOptions,
+} from "../stores/durable-object/contract.ts";
+import { openInObject } from "../stores/durable-object/object-store.ts";
 import { fetchResponse } from "./fetch-answer.ts";
 import { FetchExchange } from "./fetch-exchange.ts";
 import { fetchRefusal } from "./fetch-refusal.ts";
@@ -127,14 +128,15 @@ export class StreamsObject implements DurableStreams {
     const { storage } = this.#context;
     const { databaseBytesMax, snapshotCommits, snapshotBytes, ...others } = this.#options;
     const { parts = [], objectOf, ...rest } = others;
-    const store = await openDurableObjectStore(storage, {
+    const opening: DurableObjectStoreOptions = {
       ...(databaseBytesMax === undefined ? {} : { databaseBytesMax }),
       ...(snapshotCommits === undefined ? {} : { snapshotCommits }),
       ...(snapshotBytes === undefined ? {} : { snapshotBytes }),
       onWarning: (warning) => {
         this.#onFault(new HapaxError("internal", `the store of the object: ${warning}`));
       },
-    });
+    };
+    const store = await openInObject(storage, opening, booksOf(parts));
     const server = createServerOnFetch(
       {
         readerBufferBytes: READER_BUFFER_BYTES,
@@ -205,6 +207,12 @@ export class StreamsObject implements DurableStreams {
       this.#context.abort("a write has failed");
     });
   };
+}
+
+/** The rules of the parts, and none for the rest. */
+function booksOf(parts: readonly ServerPart[]): BookRules {
+  const bare: BookRules = { groups: NO_GROUPS, subscriptions: NO_SUBSCRIPTIONS };
+  return Object.assign(bare, ...parts.map(({ books }) => books));
 }
 
 /**

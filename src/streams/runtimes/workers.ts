@@ -5,6 +5,9 @@
  * happens, also while readers wait.
  */
 
+import { Decoding } from "../server/decoding.ts";
+import type { ServerPart } from "../server/server-part.ts";
+import { fetchDecompress } from "./fetch-decompress.ts";
 import type { ObjectContext } from "./object-platform.ts";
 import {
   type DurableStreams,
@@ -14,8 +17,34 @@ import {
 
 export type { DurableStreams, DurableStreamsOptions } from "./streams-object.ts";
 export type { ServerPart } from "../server/server-part.ts";
-export { description, observation, subscriptions, testFaults } from "../server/optional-parts.ts";
+export {
+  access,
+  description,
+  groups,
+  logs,
+  observation,
+  registries,
+  retention,
+  subscriptions,
+  testFaults,
+  transactions,
+} from "../server/optional-parts.ts";
 export { streamsDoor, type StreamsDoor, type StreamsDoorOptions } from "./streams-door.ts";
+
+/**
+ * A part for `durableStreams`: bodies of requests may be compressed.
+ *
+ * ```ts
+ * import { compression, durableStreams } from "hapax/workers";
+ *
+ * export class Streams extends durableStreams({ insecurePublic: true, parts: [compression] }) {}
+ * ```
+ */
+export const compression: ServerPart = {
+  name: "compression",
+  routes: [],
+  createDecoding: () => new Decoding(fetchDecompress),
+};
 
 /**
  * Makes a class of Durable Objects. Export it, and bind it with SQLite (`new_sqlite_classes`). The options, or a function that makes

@@ -12,37 +12,29 @@ import type { Defer } from "../engine/commit.ts";
 import { Engine } from "../engine/engine.ts";
 import type { Random } from "../../base/random.ts";
 import { AnswerBudget } from "./answer-budget.ts";
-import { Audit } from "./audit.ts";
 import type { LoadDashboard } from "./dashboard.ts";
 import { BackupBook } from "./backup-book.ts";
 import { Doors } from "./doors.ts";
 import { Drain } from "./drain.ts";
 import type { Faults } from "./faults.ts";
-import { Gate } from "./gate.ts";
+import { OPEN_GATE } from "./gate.ts";
 import type { Exchange, LiveSink, BridgedPlace, ServerAnswer } from "./exchange.ts";
-import { auditLogEntry, harmless, harmlessLog } from "./log-entries.ts";
-import { Decoding, type Decompress } from "./decoding.ts";
+import { type Decompress, NO_DECODING } from "./decoding.ts";
 import type { Compress } from "./policy.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
-import { QuotaBook } from "./quotas.ts";
 import { decideReload, type Reloaded } from "./reload.ts";
 import { RequestIds } from "./request-ids.ts";
 import { RouteBook } from "./route-book.ts";
 import { createRouter } from "./router.ts";
-import { type ServerPart, withoutPart } from "./server-part.ts";
+import { type Wings, withoutPart } from "../engine/wings.ts";
+import type { ServerPart } from "./server-part.ts";
 import { resolveServerOptions, type ResolvedServerOptions, type ServerOptions } from "./options.ts";
 import { resumeReader } from "./sse.ts";
-import { Watch } from "./watch.ts";
+import { createQuietWatch, type Watch } from "./watched.ts";
 import type { AuditEntry, Log } from "../log.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
-import { recordKey } from "../../protocol/compaction.ts";
-import {
-  isJsonRecordStart,
-  jsonRecordEnd,
-  jsonRecordEndAfter,
-  jsonRecordEndFrom,
-} from "../../protocol/json.ts";
+import { isJsonRecordStart, jsonRecordEnd, jsonRecordEndFrom } from "../../protocol/json.ts";
 
 /** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {
@@ -137,7 +129,12 @@ export function composeServer(
   composed: readonly ServerPart[],
 ): HapaxServer {
   const { authorize, address, onFault } = components;
-  const reach = { address, hasAuthentication: authorize !== undefined };
+  const guard = composed.find((part) => part.access !== undefined)?.access;
+  if (authorize !== undefined && guard === undefined) {
+    throw withoutPart("access", "; the option `authorize` needs it");
+  }
+  const hasAuthentication = authorize !== undefined;
+  const reach = { address, hasAuthentication, checkQuotas: guard?.checkQuotas };
   const resolved = resolveServerOptions(options, reach);
   const faults = createFaults(components, resolved, composed);
   const engine = createEngine(components, resolved, composed);
@@ -146,7 +143,8 @@ export function composeServer(
   const parts = createParts(components, resolved, engine, composed);
   const { drain } = parts;
   const holder: PartsHolder = { current: parts };
-  const { ids, audit, watch } = createWatch(components, parts.routes);
+  const ids = new RequestIds(components.random);
+  const watch = createWatch(components, ids, parts.routes, composed);
   const handle = createRouter(holder, onFault, watch, components.compress, faults);
   const startDraining = (): void => {
     server.isDraining = true;
@@ -171,7 +169,7 @@ export function composeServer(
         changed: reloaded.changed.join(),
         needRestart: reloaded.needRestart.join(),
       };
-      audit.write({ act: "configuration.reload", outcome: "done", details });
+      watch.note("configuration.reload", details);
       return reloaded;
     },
     resumeReader: (place: BridgedPlace, sink: LiveSink) =>
@@ -195,11 +193,14 @@ function createParts(
   composed: readonly ServerPart[],
 ): ServerParts {
   const { clock, random, onFault, authorize, digest = webDigest } = components;
+  const guard = composed.find((part) => part.access !== undefined)?.access;
+  const timeoutMs = options.authorizeTimeoutMs;
+  const decoder = composed.find((part) => part.createDecoding !== undefined);
   return {
     engine,
     doors: createDoors(components, options),
-    gate: new Gate({ authorize, timeoutMs: options.authorizeTimeoutMs, clock, onFault }),
-    quotas: new QuotaBook(clock, engine.holdings),
+    gate: (authorize && guard?.createGate({ authorize, timeoutMs, clock, onFault })) ?? OPEN_GATE,
+    quotas: authorize && guard?.createQuotas(clock, engine.holdings),
     clock,
     random,
     options,
@@ -207,7 +208,7 @@ function createParts(
     backups: new BackupBook(clock),
     answers: components.answers ?? new AnswerBudget(clock, options.answersBytesMax),
     digest,
-    decoding: new Decoding(components.decompress),
+    decoding: decoder?.createDecoding?.(components.decompress) ?? NO_DECODING,
     dashboard: components.dashboard,
     checkPlace: components.checkPlace,
     routes: new RouteBook(composed),
@@ -229,29 +230,20 @@ function createDoors(
   });
 }
 
-/** All that looks at requests and writes about them. */
+/** What looks at requests and writes about them. */
 function createWatch(
-  components: ServerComponents,
+  { clock, random, tracer, log, onAudit }: ServerComponents,
+  ids: RequestIds,
   routes: RouteBook,
-): {
-  readonly ids: RequestIds;
-  readonly audit: Audit;
-  readonly watch: Watch;
-} {
-  const { clock, random, tracer } = components;
-  const ids = new RequestIds(random);
+  composed: readonly ServerPart[],
+): Watch {
+  const part = composed.find((one) => one.createWatch !== undefined);
+  if (part?.createWatch === undefined) {
+    if ((log ?? onAudit ?? tracer) === undefined) return createQuietWatch(ids);
+    throw withoutPart("logs", "; the options `log`, `onAudit` and `tracer` need it");
+  }
   const routeNameOf = (path: string): string => routes.nameOf(path);
-  const log = harmlessLog(components.log);
-  const audit = new Audit(clock, auditWriter(components.onAudit, log));
-  return { ids, audit, watch: new Watch({ ids, clock, random, audit, log, tracer, routeNameOf }) };
-}
-
-function auditWriter(
-  onAudit: ServerComponents["onAudit"],
-  log: Log | undefined,
-): (entry: AuditEntry) => void {
-  if (onAudit !== undefined) return harmless(onAudit);
-  return (entry) => log?.(auditLogEntry(entry));
+  return part.createWatch({ ids, clock, random, log, onAudit, tracer, routeNameOf });
 }
 
 function createFaults(
@@ -282,10 +274,16 @@ function createEngine(
   const create = composed.find(
     (part) => part.createSubscriptions !== undefined,
   )?.createSubscriptions;
-  // Without them, wakes that are due would never come.
-  if (create === undefined && store.world.subscriptions.byId.size > 0) {
-    throw withoutPart("subscriptions", "; the store has subscriptions");
+  const retentionDefault = retentionOf(options);
+  const wings: Wings = Object.assign({}, ...composed.map((part) => part.wings));
+  if (retentionDefault !== undefined && wings.createTrims === undefined) {
+    const words = "; the options `retentionSeconds` and `retentionBytes` need it";
+    throw withoutPart("retention", words);
   }
+  if (options.registry && wings.createRegistry === undefined) {
+    throw withoutPart("registries", "; the option `registry` needs it");
+  }
+  const records = composed.find((part) => part.records !== undefined)?.records;
   return new Engine({
     store,
     clock: components.longClock ?? components.clock,
@@ -293,20 +291,21 @@ function createEngine(
     jsonRecordsEnd: jsonRecordEnd,
     jsonRecordEndFrom,
     isJsonRecordStart,
-    records: { endAfter: jsonRecordEndAfter, keyOf: recordKey },
+    ...(records === undefined ? {} : { records }),
     onFault,
     keyDefaults: {
       windowSeconds: options.keyWindowSeconds,
       countMax: options.keyMax,
       overflow: options.keyOverflow,
     },
-    retentionDefault: retentionOf(options),
+    retentionDefault,
     registries: options.registry ? { hasRoot: components.hasRootRegistry ?? true } : undefined,
     pendingBytesMax: options.pendingBytesMax,
     heldBytesMax: options.heldBytesMax,
     outcomeBytesMax: options.outcomeBytesMax,
-    createSubscriptions: (parts) =>
-      create?.({ ...parts, courier, publicBaseUrl: publicUrl, tracer }),
+    ...wings,
+    createSubscriptions:
+      create && ((parts) => create({ ...parts, courier, publicBaseUrl: publicUrl, tracer })),
     ...(defer === undefined ? {} : { defer }),
   });
 }

@@ -33,7 +33,28 @@ interface Waiting {
 /** The share of the room that bodies of one address may have. */
 const PEER_PART = 0.5;
 
-export class Decoding {
+/** What decodes the bodies of a server. */
+export interface BodyDecoding {
+  /** What a body may be encoded with. */
+  readonly codings: readonly ContentCoding[];
+  /** Returns the decoded body. `roomBytes`: for all bodies that wait together. */
+  decode(
+    exchange: Exchange,
+    coding: ContentCoding,
+    body: Uint8Array,
+    bytesMax: number,
+    roomBytes: number,
+  ): Promise<Uint8Array>;
+}
+
+/** Knows no coding, so that a body with one is refused before it is read. */
+export const NO_DECODING: BodyDecoding = {
+  codings: [],
+  decode: (_exchange, coding) =>
+    Promise.reject(new HapaxError("unsupported_encoding", `Content-Encoding is ${coding}`)),
+};
+
+export class Decoding implements BodyDecoding {
   readonly #decompress: Decompress | undefined;
   /** By address, in the order of their turns. */
   readonly #queues = new Map<string, { readonly bodies: Waiting[]; bytes: number }>();
@@ -44,7 +65,6 @@ export class Decoding {
     this.#decompress = decompress;
   }
 
-  /** What a body may be encoded with. */
   get codings(): readonly ContentCoding[] {
     return this.#decompress?.codings ?? [];
   }
@@ -54,7 +74,6 @@ export class Decoding {
     return this.#bytes;
   }
 
-  /** Returns the decoded body. `roomBytes`: for all bodies that wait together. */
   decode(
     exchange: Exchange,
     coding: ContentCoding,

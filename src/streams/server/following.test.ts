@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { openStage, textOf } from "../../../test/kits/server-stage.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { Access } from "../access/access.ts";
+import { IdentityAccess } from "../access/access.ts";
 import type { Identity } from "../access/identity.ts";
 import type { ServerAnswer } from "./exchange.ts";
 
@@ -40,7 +40,7 @@ test("G34 the rights to a group of 10,000 streams are worked out in slices, and 
 });
 
 test("an answer about one group, action or caller is not used for another", () => {
-  const access = new Access({
+  const access = new IdentityAccess({
     name: "guest",
     grants: [{ actions: ["consume"], streams: ["/v1/stream/shop/*/x"], groups: ["mine"] }],
   });

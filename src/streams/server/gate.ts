@@ -8,7 +8,7 @@
 
 import type { Clock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
-import { Access, UNLIMITED } from "../access/access.ts";
+import { type Access, IdentityAccess, UNLIMITED } from "../access/access.ts";
 import { checkIdentity } from "../access/check-identity.ts";
 import type {
   Authorize,
@@ -21,16 +21,41 @@ import { isOwn } from "../access/own-authorize.ts";
 import { type ShownKey, shownKeysOf } from "../access/shown-keys.ts";
 import type { Exchange } from "./exchange.ts";
 
+export interface Gate {
+  /** Whether requests need an identity. */
+  readonly isGuarded: boolean;
+  /** The caller on a route that needs no identity: its credential, if it has one, is not looked at. */
+  readonly anonymous: Access;
+  /** The API keys that requests may have, as far as a function of this package checks them. */
+  shownKeys(): readonly ShownKey[];
+  /** The access of the client that sends the request. Throws, or rejects with, the refusal. */
+  admit(exchange: Exchange): Access | Promise<Access>;
+}
+
+/** The gate of a server without authentication: every client may do everything. */
+export const OPEN_GATE: Gate = {
+  isGuarded: false,
+  anonymous: UNLIMITED,
+  shownKeys: () => [],
+  admit: () => UNLIMITED,
+};
+
 export interface GateOptions {
-  /** Undefined: the server has no authentication, and every client may do everything. */
-  readonly authorize: Authorize | undefined;
+  readonly authorize: Authorize;
   readonly timeoutMs: number;
   readonly clock: Clock;
   /** Called with what is wrong with the function. */
   readonly onFault: (error: unknown) => void;
 }
 
-export class Gate {
+/** Makes the gate of a server with authentication. */
+export function createGate(options: GateOptions): Gate {
+  return new IdentityGate(options);
+}
+
+class IdentityGate implements Gate {
+  readonly isGuarded = true;
+  readonly anonymous: Access = new IdentityAccess({ name: "anonymous", grants: [] });
   readonly #options: GateOptions;
   readonly #known = new WeakMap<object, Access>();
   /** The identity of the last request, and its access: often the next one has it too. */
@@ -41,23 +66,15 @@ export class Gate {
 
   constructor(options: GateOptions) {
     this.#options = options;
-    this.#isOwn = options.authorize !== undefined && isOwn(options.authorize);
+    this.#isOwn = isOwn(options.authorize);
   }
 
-  /** Whether requests need an identity. */
-  get isGuarded(): boolean {
-    return this.#options.authorize !== undefined;
-  }
-
-  /** The API keys that requests may have, as far as a function of this package checks them. */
   shownKeys(): readonly ShownKey[] {
     return shownKeysOf(this.#options.authorize);
   }
 
-  /** The access of the client that sends the request. Throws, or rejects with, the refusal. */
   admit(exchange: Exchange): Access | Promise<Access> {
     const { authorize } = this.#options;
-    if (authorize === undefined) return UNLIMITED;
     let answer: ReturnType<Authorize>;
     let isLater: boolean;
     try {
@@ -118,7 +135,7 @@ export class Gate {
       if (!checkIdentity(answer, (text) => problems.push(text))) {
         throw new Error(`authorize has returned no identity: ${problems.join("; ")}`);
       }
-      access = new Access(answer);
+      access = new IdentityAccess(answer);
       this.#known.set(answer, access);
     }
     this.#last = { identity: answer, access };

@@ -102,7 +102,7 @@ async function formatNamespace(
     const text = new MetricsText();
     writeGroups(text, totals);
     writeStored(text, holding.streams, holding.bytes);
-    writeQuotas(text, parts.quotas, namespace);
+    if (parts.quotas !== undefined) writeQuotas(text, parts.quotas, namespace);
     return text.toString();
   } finally {
     holdings.close(holding);
@@ -133,7 +133,7 @@ function formatMetrics(parts: ServerParts, totals: GroupTotals): string {
   text.one("hapax_file_bytes", "gauge", "Bytes that the store's files have.", fileBytes);
   text.one("hapax_recovery_seconds", "gauge", "Time that opening took.", recoveryMs / 1000);
   writeBackups(text, parts);
-  if (parts.gate.isGuarded) writeQuotas(text, parts.quotas, undefined);
+  if (parts.quotas !== undefined) writeQuotas(text, parts.quotas, undefined);
   return text.toString();
 }
 

@@ -7,6 +7,7 @@
  */
 
 import { type ErrorCode, ERRORS } from "../../base/errors.ts";
+import { ERROR_TITLES } from "../../base/error-titles.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { PROBLEM_TYPE } from "../../protocol/refusal.ts";
 import {
@@ -189,7 +190,7 @@ function describeAnswer(
 }
 
 function describeRefusal(codes: readonly ErrorCode[], before: Json, isHead: boolean): Json {
-  const titles = codes.map((code) => `\`${code}\`: ${ERRORS[code].title}.`).join(" ");
+  const titles = codes.map((code) => `\`${code}\`: ${ERROR_TITLES[code]}.`).join(" ");
   const status = ERRORS[codes[0] ?? "internal"].status;
   const headers: string[] = [HEADER.requestId];
   if (status === 401) headers.push(HEADER.authenticate);

@@ -4,7 +4,7 @@ import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { checkQuotas } from "../access/check-identity.ts";
+import type { MemberCheck } from "../access/check-identity.ts";
 import type { Quotas } from "../access/identity.ts";
 import { checkOrigins, checkPublicUrl, checkReach } from "./doors.ts";
 
@@ -132,6 +132,8 @@ export interface ServerReach {
   /** Undefined: a platform brings the requests, from everywhere. */
   readonly address: string | undefined;
   readonly hasAuthentication: boolean;
+  /** Checks the option `quotas`. Undefined: the server has no identities. */
+  readonly checkQuotas?: MemberCheck | undefined;
 }
 
 const THIS_MACHINE: ServerReach = { address: "127.0.0.1", hasAuthentication: false };
@@ -140,7 +142,7 @@ const THIS_MACHINE: ServerReach = { address: "127.0.0.1", hasAuthentication: fal
 export function resolveServerOptions(
   options: ServerOptions = {},
   // One object: a default of `address` alone would take the place of an undefined one.
-  { address, hasAuthentication }: ServerReach = THIS_MACHINE,
+  { address, hasAuthentication, checkQuotas }: ServerReach = THIS_MACHINE,
 ): ResolvedServerOptions {
   const resolved: ResolvedServerOptions = Object.freeze({
     longPollMs: options.longPollMs ?? LIMITS.longPollMs,
@@ -180,9 +182,11 @@ export function resolveServerOptions(
   if (resolved.keyOverflow !== "evict" && resolved.keyOverflow !== "reject") {
     check.problem(`keyOverflow=${String(resolved.keyOverflow)} is neither evict nor reject`);
   }
-  checkQuotas(resolved.quotas, "quotas", (text) => {
+  const problem = (text: string): void => {
     check.problem(text);
-  });
+  };
+  if (checkQuotas !== undefined) checkQuotas(resolved.quotas, "quotas", problem);
+  else if (options.quotas !== undefined) problem("quotas needs authorize, and the part `access`");
   checkRoom(resolved, check);
   checkLog(resolved, check);
   checkOrigins(resolved.corsOrigins, check);

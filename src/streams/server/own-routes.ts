@@ -6,15 +6,11 @@ import type { StreamPage } from "../engine/listing.ts";
 import type { Found } from "../engine/outcomes.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import type { ServerAnswer } from "./exchange.ts";
-import { GROUP_ROUTES } from "./groups.ts";
-import { JOB_ROUTES } from "./jobs.ts";
 import { showHealth } from "./health.ts";
 import { json, parseLimit, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { PRODUCER_ROUTES } from "./producers.ts";
-import { RETENTION_ROUTES } from "./retention.ts";
 import { readRoute, type Route, type RouteCall } from "./route.ts";
-import { TRANSACTION_ROUTES } from "./transactions.ts";
 
 export const OWN_ROUTES: readonly Route[] = [
   readRoute("/_hapax/streams", {
@@ -27,11 +23,7 @@ export const OWN_ROUTES: readonly Route[] = [
     summary: "Says whether the server takes writes.",
     handle: showHealth,
   }),
-  ...TRANSACTION_ROUTES,
-  ...GROUP_ROUTES,
-  ...JOB_ROUTES,
   ...PRODUCER_ROUTES,
-  ...RETENTION_ROUTES,
 ];
 
 async function listStreams({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {

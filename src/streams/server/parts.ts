@@ -7,7 +7,7 @@ import type { Random } from "../../base/random.ts";
 import type { StreamName } from "../core/types.ts";
 import type { AnswerBudget } from "./answer-budget.ts";
 import type { BackupBook } from "./backup-book.ts";
-import type { Decoding } from "./decoding.ts";
+import type { BodyDecoding } from "./decoding.ts";
 import type { LoadDashboard } from "./dashboard.ts";
 import type { Doors } from "./doors.ts";
 import type { Drain } from "./drain.ts";
@@ -25,8 +25,8 @@ export interface ServerParts {
   readonly options: ResolvedServerOptions;
   readonly doors: Doors;
   readonly gate: Gate;
-  /** What identities use of their quotas. */
-  readonly quotas: QuotaBook;
+  /** What identities use of their quotas. Undefined: there are no identities. */
+  readonly quotas: QuotaBook | undefined;
   readonly drain: Drain;
   /** Backups that are being made. */
   readonly backups: BackupBook;
@@ -34,7 +34,7 @@ export interface ServerParts {
   readonly answers: AnswerBudget;
   readonly digest: Digest;
   /** Decodes compressed bodies. */
-  readonly decoding: Decoding;
+  readonly decoding: BodyDecoding;
   readonly dashboard: LoadDashboard | undefined;
   /** Throws the refusal if the stream belongs to another server than the one that the request was sent to. */
   readonly checkPlace: ((stream: StreamName, exchange: Exchange) => void) | undefined;

@@ -4,7 +4,7 @@ import { type ErrorCode, ERRORS, HapaxError, isHapaxError } from "../../base/err
 import { HEADER } from "../../protocol/headers.ts";
 import { EncodingRefusal } from "../../protocol/content-encoding.ts";
 import { encodeProblem, PROBLEM_TYPE, type Refusal } from "../../protocol/refusal.ts";
-import { QuotaRefusal } from "../access/usage.ts";
+import { QuotaRefusal } from "../access/quota-refusal.ts";
 import type { WholeAnswer } from "./exchange.ts";
 
 /** Seconds that a client should wait before it repeats a call that may succeed later. */

@@ -11,14 +11,8 @@ import type { Clock } from "../../base/clock.ts";
 import { assert } from "../../base/assert.ts";
 import type { Access } from "../access/access.ts";
 import type { Quotas } from "../access/identity.ts";
-import {
-  QuotaRefusal,
-  type Usage,
-  UsageBook,
-  type UsageLimits,
-  usageLimits,
-  type UsageQuota,
-} from "../access/usage.ts";
+import { QuotaRefusal, type UsageQuota } from "../access/quota-refusal.ts";
+import { type Usage, UsageBook, type UsageLimits, usageLimits } from "../access/usage.ts";
 import { encodeRates } from "../../protocol/rate-limit.ts";
 import { Allowance, type Holding, type Holdings, type StorageQuota } from "../engine/holdings.ts";
 import type { Exchange } from "./exchange.ts";

@@ -16,7 +16,8 @@ import { FRONT_ROUTES } from "./front.ts";
 import { OWN_ROUTES } from "./own-routes.ts";
 import { READ } from "./reads.ts";
 import { type Route, type RouteMatch, type RouteOperation, RouteTable } from "./route.ts";
-import { type PartName, type ServerPart, withoutPart } from "./server-part.ts";
+import { withoutPart } from "../engine/wings.ts";
+import type { PartName, ServerPart } from "./server-part.ts";
 import { APPEND, CREATE, DELETE, LOOK } from "./streams.ts";
 
 /** Every path that is not reserved is a stream. */
@@ -30,6 +31,11 @@ const PREFIXES = [OWN_PREFIX, SUBSCRIPTIONS_PREFIX, TEST_PREFIX];
 
 /** The paths of each part, for the refusals of a server without it. */
 const PATHS: Readonly<Record<PartName, readonly string[]>> = {
+  // Without paths of their own: a server refuses the options that need them.
+  access: [],
+  compression: [],
+  logs: [],
+  registries: [],
   dashboard: ["/_hapax/ui", "/_hapax/ui/{rest...}"],
   description: ["/_hapax/openapi.json"],
   observation: [
@@ -43,6 +49,9 @@ const PATHS: Readonly<Record<PartName, readonly string[]>> = {
     "/_hapax/backups",
     "/_hapax/backups/{rest...}",
   ],
+  groups: ["/_hapax/groups", "/_hapax/groups/{rest...}"],
+  retention: ["/_hapax/trim", "/_hapax/retention", "/_hapax/compaction"],
+  transactions: ["/_hapax/transactions", "/_hapax/transactions/{rest...}"],
   subscriptions: [`${SUBSCRIPTIONS_PREFIX}{rest...}`],
   // The router knows them only where faults are enabled.
   testFaults: [],
@@ -57,7 +66,7 @@ export class RouteBook {
 
   constructor(parts: readonly ServerPart[]) {
     this.#parts = parts;
-    this.all = [...FRONT_ROUTES, ...OWN_ROUTES, ...parts.flatMap(({ routes }) => routes)];
+    this.all = [...FRONT_ROUTES, ...OWN_ROUTES, ...parts.flatMap(({ routes }) => routes.flat())];
     const known = [...this.all, ...refusingRoutes(parts)];
     this.#table = new RouteTable(known);
     this.#fronts = new Set(

@@ -5,8 +5,9 @@
  * ask for more where the head or the body names more.
  */
 
+import { assert } from "../../base/assert.ts";
 import { HapaxError } from "../../base/errors.ts";
-import { Access } from "../access/access.ts";
+import type { Access } from "../access/access.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { CORS_ALLOW, CORS_METHODS, HEADER } from "../../protocol/headers.ts";
 import { OWN_PREFIX, SUBSCRIPTIONS_PREFIX, TEST_PREFIX } from "../../protocol/reserved.ts";
@@ -17,12 +18,10 @@ import type { PartsHolder, ServerParts } from "./parts.ts";
 import { failureAnswer, isInside, isRefusal, problemAnswer } from "./problem.ts";
 import type { RouteOperation, Route, RouteMethod } from "./route.ts";
 import { type RouteBook, STREAM_ROUTE } from "./route-book.ts";
-import type { Watch, Watched } from "./watch.ts";
+import type { Watch, Watched } from "./watched.ts";
 
 const FAULTS_PATH = "/_test/inject-error";
 const NO_PARAMS: readonly string[] = [];
-/** A caller on a route that needs no identity: its credential, if it has one, is not looked at. */
-const ANONYMOUS = new Access({ name: "anonymous", grants: [] });
 
 const PREFLIGHT: ServerAnswer = {
   status: 204,
@@ -182,7 +181,7 @@ function admit(
   { gate }: ServerParts,
 ): Access | Promise<Access> {
   if (!gate.isGuarded || Array.isArray(needs)) return gate.admit(exchange);
-  return ANONYMOUS;
+  return gate.anonymous;
 }
 
 function run(
@@ -193,13 +192,14 @@ function run(
   params: readonly string[],
 ): ServerAnswer | Promise<ServerAnswer> {
   const { exchange } = watched;
-  if (access !== ANONYMOUS) watched.caller = access;
+  if (access !== parts.gate.anonymous || access.isUnlimited) watched.caller = access;
   const { needs, subject } = operation;
   if (access.isUnlimited || !Array.isArray(needs)) {
     return operation.handle({ exchange, parts, access, params, ticket: undefined });
   }
   access.requireOneOf(needs, subject?.(exchange, params));
   // Released with the answer, however the request ends.
+  assert(parts.quotas !== undefined, "an identity has no quotas");
   const ticket = parts.quotas.begin(access, parts.options.quotas);
   watched.ticket = ticket;
   if (operation.countsItself !== true && WRITES.has(exchange.method)) ticket.takeAppends(1, 0);

@@ -1,11 +1,18 @@
 /** All parts, and all routes: what a server has from which nothing was left out. The tests of access read them. */
 
 import {
+  access,
+  compression,
   dashboard,
   description,
+  groups,
+  logs,
   observation,
+  registries,
+  retention,
   subscriptions,
   testFaults,
+  transactions,
 } from "./optional-parts.ts";
 import { RouteBook } from "./route-book.ts";
 import type { ServerPart } from "./server-part.ts";
@@ -13,6 +20,13 @@ import type { ServerPart } from "./server-part.ts";
 export { STREAM_ROUTE } from "./route-book.ts";
 
 export const ALL_PARTS: readonly ServerPart[] = [
+  access,
+  compression,
+  logs,
+  transactions,
+  groups,
+  registries,
+  retention,
   observation,
   dashboard,
   description,

@@ -1,5 +1,5 @@
 /**
- * What a program can leave out of a server, so that its bundle does not have it. Streams, forks, producers, keys, transactions and groups
+ * What a program can leave out of a server, so that its bundle does not have it. Streams, forks, producers and keys
  * are in every server; so are health, access rights, quotas and the audit.
  *
  *   - a server says by name what it was made without: the routes of a missing part answer `unsupported`, and never as a stream would;
@@ -7,32 +7,61 @@
  */
 
 import type { Clock } from "../../base/clock.ts";
-import { HapaxError } from "../../base/errors.ts";
 import type { Random } from "../../base/random.ts";
+import type { BookRules } from "../core/books.ts";
+import type { RecordReader } from "../engine/compaction-pass.ts";
 import type { Subscriptions, SubscriptionParts } from "../engine/subscriptions.ts";
+import type { WingName, Wings } from "../engine/wings.ts";
+import type { MemberCheck } from "../access/check-identity.ts";
+import type { Holdings } from "../engine/holdings.ts";
+import type { BodyDecoding, Decompress } from "./decoding.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import type { Faults } from "./faults.ts";
+import type { Gate, GateOptions } from "./gate.ts";
+import type { QuotaBook } from "./quotas.ts";
 import type { Route, RouteCall } from "./route.ts";
+import type { WatchParts } from "./watch.ts";
+import type { Watch } from "./watched.ts";
 
 /** A part of a server. The constants of `hapax/workers` are parts; their members are not for programs. */
 export interface ServerPart {
   /** What a server without it names in its refusals. */
   readonly name: PartName;
   /** What it answers, by fixed paths. */
-  readonly routes: readonly Route[];
+  readonly routes: readonly (readonly Route[])[];
   /** The answer to paths of the part that no route takes. Undefined: the path is not of this part. */
   readonly unknown?: (path: string) => ServerAnswer | undefined;
   /** What `/` answers. Undefined: the text of every server. */
   readonly front?: (call: RouteCall) => Promise<ServerAnswer | undefined>;
+  /** What it brings to the world of the store. A store that a program opens by itself has the rules of all. */
+  readonly books?: Partial<BookRules>;
+  /** What it brings to the engine. */
+  readonly wings?: Omit<Wings, "createSubscriptions">;
+  /** What records of JSON streams are, for changelogs. */
+  readonly records?: RecordReader;
+  /** Makes what a server with `authorize` needs. */
+  readonly access?: AccessPart;
+  /** Makes what decodes bodies: with what the runtime decodes, or with something of its own. */
+  readonly createDecoding?: (decompress: Decompress | undefined) => BodyDecoding;
+  /** Makes what writes about requests. */
+  readonly createWatch?: (parts: WatchParts) => Watch;
   /** Makes the subscriptions of the engine. */
   readonly createSubscriptions?: (parts: Omit<SubscriptionParts, "format">) => Subscriptions;
   /** Makes the faults of a server with the option `testFaults`. */
   readonly createFaults?: (clock: Clock, random: Random) => Faults;
 }
 
-export type PartName = "dashboard" | "description" | "observation" | "subscriptions" | "testFaults";
-
-/** The refusal of everything that needs a part which the server was made without. */
-export function withoutPart(name: PartName, why = ""): HapaxError {
-  return new HapaxError("unsupported", `this server was made without the part \`${name}\`${why}`);
+export interface AccessPart {
+  readonly createGate: (options: GateOptions) => Gate;
+  readonly createQuotas: (clock: Clock, holdings: Holdings) => QuotaBook;
+  readonly checkQuotas: MemberCheck;
 }
+
+export type PartName =
+  | "compression"
+  | "dashboard"
+  | "description"
+  | "logs"
+  | "observation"
+  | "testFaults"
+  | WingName;

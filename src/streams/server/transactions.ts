@@ -80,7 +80,7 @@ async function commit(call: RouteCall): Promise<ServerAnswer> {
   const parsed = parseTransaction(exchange.header("content-type"), body, bodyBytesMax);
   if (parsed.kind === "refused") return refuse(parsed.refusal);
   for (const operation of parsed.operations) checkOperation(access, head, operation);
-  checkPlaces(call, parsed.operations);
+  checkHere(call, parsed.operations);
   ticket?.takeAppends(countWrites(parsed.operations), body.length);
   const identity = await identify(parts, access, head, body);
   const scope = await scopeOperations(parts, access, parsed.operations);
@@ -202,12 +202,10 @@ function checkOperation(access: Access, head: IdentityHead, operation: Operation
   }
 }
 
-/** Streams that are created here are streams of this server. */
-function checkPlaces(
-  { exchange, parts }: RouteCall,
-  operations: readonly OperationRequest[],
-): void {
+/** Streams that are created here are streams of this server, and it has the parts that the operations need. */
+function checkHere({ exchange, parts }: RouteCall, operations: readonly OperationRequest[]): void {
   for (const operation of operations) {
+    if ("lease" in operation) parts.engine.requireGroups();
     if (operation.kind === "create") parts.checkPlace?.(operation.command.name, exchange);
   }
 }

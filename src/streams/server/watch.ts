@@ -10,58 +10,21 @@ import type { Clock } from "../../base/clock.ts";
 import type { Random } from "../../base/random.ts";
 import { formatRfc3339 } from "../../protocol/values.ts";
 import { parseTrace, type ReceivedTrace } from "../../protocol/trace-context.ts";
-import type { Access } from "../access/access.ts";
-import type { Log, LogEntry } from "../log.ts";
+import type { AuditEntry, Log, LogEntry } from "../log.ts";
 import type { TraceSpan, Tracer } from "../tracer.ts";
-import { type Audit, type AuditOrigin, mayBeAct } from "./audit.ts";
+import { Audit, type AuditOrigin, mayBeAct } from "./audit.ts";
 import type { Exchange, LiveAnswer, LiveSink, ServerAnswer, WholeAnswer } from "./exchange.ts";
-import type { ResolvedServerOptions } from "./options.ts";
-import type { Ticket } from "./quotas.ts";
+import { auditLogEntry, harmless, harmlessLog } from "./log-entries.ts";
 import { redactQuery, shorten } from "./redaction.ts";
 import type { RequestIds } from "./request-ids.ts";
-
-/** A request that is being answered. */
-export class Watched {
-  readonly exchange: Exchange;
-  readonly requestId: string;
-  /** When it began, on the steady clock. 0: there is neither a log nor a tracer. */
-  readonly startedMs: number;
-  /** Whose it is, once that is known. Undefined: a stranger's, or the route asks for no identity. */
-  caller: Pick<Access, "name" | "namespace"> | undefined;
-  /** What it has taken of its caller's quotas, until it is answered. */
-  ticket: Ticket | undefined;
-  span: TraceSpan | undefined;
-
-  constructor(exchange: Exchange, requestId: string, startedMs: number) {
-    this.exchange = exchange;
-    this.requestId = requestId;
-    this.startedMs = startedMs;
-    this.caller = undefined;
-    this.ticket = undefined;
-    this.span = undefined;
-  }
-
-  /** Gives back what it has taken. */
-  release(): void {
-    this.ticket?.release();
-    this.ticket = undefined;
-  }
-
-  get trace(): ReceivedTrace | undefined {
-    const { exchange } = this;
-    return parseTrace(exchange.header("traceparent"), exchange.header("tracestate"));
-  }
-
-  get traceId(): string | undefined {
-    return this.span?.traceparent?.split("-")[1] ?? this.trace?.traceId;
-  }
-}
+import { type LogOptions, type Watch, Watched } from "./watched.ts";
 
 export interface WatchParts {
   readonly ids: RequestIds;
   readonly clock: Clock;
   readonly random: Random;
-  readonly audit: Audit;
+  /** Takes the entries of the audit. Undefined: they go to the log. */
+  readonly onAudit: ((entry: AuditEntry) => void) | undefined;
   /** Undefined: there is no log. */
   readonly log: Log | undefined;
   readonly tracer: Tracer | undefined;
@@ -69,14 +32,19 @@ export interface WatchParts {
   readonly routeNameOf: (path: string) => string;
 }
 
-type LogOptions = Pick<ResolvedServerOptions, "logRequests" | "logSample">;
+/** Makes the watch of a server that writes about its requests. */
+export function createWatch(parts: WatchParts): Watch {
+  return new RequestWatch({ ...parts, log: harmlessLog(parts.log) });
+}
 
-export class Watch {
+class RequestWatch implements Watch {
   readonly #parts: WatchParts;
+  readonly #audit: Audit;
   readonly #isTimed: boolean;
 
   constructor(parts: WatchParts) {
     this.#parts = parts;
+    this.#audit = new Audit(parts.clock, auditWriter(parts));
     this.#isTimed = parts.log !== undefined || parts.tracer !== undefined;
   }
 
@@ -89,7 +57,6 @@ export class Watch {
     return watched;
   }
 
-  /** Takes the answer of a handler, and the same answer as it leaves. Returns what is sent. */
   end(
     watched: Watched,
     ready: ServerAnswer,
@@ -97,9 +64,8 @@ export class Watch {
     options: LogOptions,
   ): ServerAnswer | Promise<ServerAnswer> {
     if (mayBeAct(watched.exchange.method, ready)) {
-      const { audit } = this.#parts;
       safely(() => {
-        audit.look(watched.exchange, ready, () => originOf(watched));
+        this.#audit.look(watched.exchange, ready, () => originOf(watched));
       });
     }
     const isLogged = this.#isWanted(ready.status, options);
@@ -116,6 +82,10 @@ export class Watch {
       return answer;
     };
     return leaving instanceof Promise ? leaving.then(leave) : leave(leaving);
+  }
+
+  note(act: string, details: Readonly<Record<string, string>>): void {
+    this.#audit.write({ act, outcome: "done", details });
   }
 
   #isWanted(status: number, { logRequests, logSample }: LogOptions): boolean {
@@ -151,16 +121,33 @@ function safely<Result>(run: () => Result): Result | undefined {
   }
 }
 
-function originOf({ exchange, requestId, caller, traceId }: Watched): AuditOrigin {
+function auditWriter({ onAudit, log }: WatchParts): (entry: AuditEntry) => void {
+  if (onAudit !== undefined) return harmless(onAudit);
+  return (entry) => log?.(auditLogEntry(entry));
+}
+
+function traceOf({ exchange }: Watched): ReceivedTrace | undefined {
+  return parseTrace(exchange.header("traceparent"), exchange.header("tracestate"));
+}
+
+function traceIdOf(watched: Watched): string | undefined {
+  return watched.span?.traceparent?.split("-")[1] ?? traceOf(watched)?.traceId;
+}
+
+function originOf(watched: Watched): AuditOrigin {
+  const { exchange, requestId, caller } = watched;
   const { name: identity, namespace } = caller ?? {};
-  return { requestId, ...present({ traceId, identity, namespace, peer: exchange.peer }) };
+  return {
+    requestId,
+    ...present({ traceId: traceIdOf(watched), identity, namespace, peer: exchange.peer }),
+  };
 }
 
 function entryOf(
   { watched, status, code, bytesOut }: Ended,
   routeNameOf: WatchParts["routeNameOf"],
 ): Omit<LogEntry, "time" | "ms"> {
-  const { exchange, requestId, traceId, caller } = watched;
+  const { exchange, requestId, caller } = watched;
   const { method, peer, query } = exchange;
   const path = shorten(exchange.path);
   return {
@@ -168,7 +155,7 @@ function entryOf(
     event: "request",
     message: `${method} ${path} ${status}`,
     requestId,
-    ...present({ traceId }),
+    ...present({ traceId: traceIdOf(watched) }),
     method,
     route: routeNameOf(exchange.path),
     path,
@@ -241,7 +228,8 @@ function followed(answer: LiveAnswer, onEnd: (bytes: number) => void): LiveAnswe
 const METHODS = new Set(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]);
 
 function beginSpan(tracer: Tracer, watched: Watched, route: string): TraceSpan {
-  const { exchange, trace, requestId } = watched;
+  const { exchange, requestId } = watched;
+  const trace = traceOf(watched);
   // A client of HTTP/2 can make up methods, and a span's name has few values.
   const method = METHODS.has(exchange.method) ? exchange.method : "_OTHER";
   return tracer.start({

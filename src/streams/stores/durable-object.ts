@@ -6,7 +6,7 @@
  */
 
 import type { DurableObjectStore, DurableObjectStoreOptions } from "./durable-object/contract.ts";
-import { openInObject } from "./durable-object/object-store.ts";
+import { openWhole } from "./durable-object/whole.ts";
 import type { SqliteObjectStorage } from "./durable-object/storage.ts";
 
 export type { DurableObjectStore, DurableObjectStoreOptions } from "./durable-object/contract.ts";
@@ -40,5 +40,5 @@ export function openDurableObjectStore(
   storage: SqliteObjectStorage,
   options: DurableObjectStoreOptions = {},
 ): Promise<DurableObjectStore> {
-  return openInObject(storage, options);
+  return openWhole(storage, options);
 }

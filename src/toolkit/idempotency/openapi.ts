@@ -1,7 +1,8 @@
 /** Describes operations that take a key in an OpenAPI document. */
 
 import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
-import { ERRORS, type ErrorCode } from "../../base/errors.ts";
+import type { ErrorCode } from "../../base/errors.ts";
+import { ERROR_TITLES } from "../../base/error-titles.ts";
 import { PROBLEM_TYPE } from "../../protocol/refusal.ts";
 import { KEY_CHARS_MAX } from "../../protocol/idempotency-key.ts";
 import { EXPIRES, REPLAYED } from "./answer.ts";
@@ -85,6 +86,6 @@ function problems(codes: readonly ErrorCode[]): Readonly<Record<string, unknown>
       help: { type: "string" },
     },
   };
-  const description = codes.map((code) => ERRORS[code].title).join("; ");
+  const description = codes.map((code) => ERROR_TITLES[code]).join("; ");
   return { description, content: { [PROBLEM_TYPE]: { schema } } };
 }

@@ -74,9 +74,9 @@ export function bookOf(session: ObjectSession<ObjectStorage>): ObjectBook {
 }
 
 /** Throws `invalid_request` for bytes that no row of the platform could have. */
-export function requireRowBytes(bytes: Uint8Array): void {
-  if (bytes.byteLength <= DATA_BYTES_MAX) return;
-  const facts = `bytes=${bytes.byteLength} max=${DATA_BYTES_MAX}`;
+export function requireRowBytes(bytes: number): void {
+  if (bytes <= DATA_BYTES_MAX) return;
+  const facts = `bytes=${bytes} max=${DATA_BYTES_MAX}`;
   throw new HapaxError("invalid_request", `too large for a row of a Durable Object; ${facts}`);
 }
 
@@ -126,7 +126,8 @@ export class ObjectEntries {
 
   put(place: Place, expected: Expected, write: EntryWrite): Written | undefined {
     requirePlace(place);
-    if (write.data !== "same" && write.data.value !== undefined) requireRowBytes(write.data.value);
+    if (write.data !== "same" && write.data.value !== undefined)
+      requireRowBytes(write.data.value.byteLength);
     const found = this.#locate(place);
     if ((found === undefined) !== (expected.kind === "absent")) return undefined;
     const to = this.#tableFor(write);

@@ -6,6 +6,7 @@
  * are found by polling.
  */
 
+import { utf8Of } from "../../base/bytes.ts";
 import { waitingClock } from "../../base/clock.ts";
 import {
   isSameConnection,
@@ -84,8 +85,8 @@ export interface SqlOutboxBase<Tx> {
   readonly nextId?: () => number;
   /** The id of the last event that was ever added; smaller, if it was cleaned and the table gives no ids. */
   readonly end?: string;
-  /** Throws if an event is too large for a row. */
-  readonly requireSize?: (payload: Uint8Array) => void;
+  /** Throws if an event with so many bytes of payload and headers is too large for a row. */
+  readonly requireSize?: (bytes: number) => void;
 }
 
 type OutboxValue = string | number | null | Uint8Array;
@@ -162,8 +163,9 @@ export function insertEvents<Tx>(
   events: readonly NewOutboxEvent[],
 ): readonly string[] {
   return events.map(({ topic, key, payload, headers = {} }) => {
-    requireSize?.(payload);
-    const told = [topic, key ?? null, payload, JSON.stringify(headers)];
+    const kept = JSON.stringify(headers);
+    requireSize?.(payload.length + utf8Of(kept).length);
+    const told = [topic, key ?? null, payload, kept];
     return String(all(ADD, nextId?.() ?? null, ...told)[0]?.["id"]);
   });
 }

@@ -14,7 +14,7 @@ import { openGatedStore } from "../../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { jsonRecordEnd } from "../../../protocol/json.ts";
 import { subscriptionFormat } from "../../../protocol/subscription.ts";
-import { Engine } from "../engine.ts";
+import { WholeEngine } from "../whole-engine.ts";
 import { Subscriptions } from "../subscriptions.ts";
 
 const ORDERS = "/v1/stream/orders" as StreamName;
@@ -84,7 +84,7 @@ async function openStage(
   clock = createVirtualClock(1_800_000_000_000),
 ) {
   const courier = new ScriptedCourier();
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store,
     clock,
     jsonRecordsEnd: jsonRecordEnd,

@@ -12,7 +12,7 @@ import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { turn } from "../../../../test/kits/watch.ts";
 import { jsonRecordEnd } from "../../../protocol/json.ts";
 import { subscriptionFormat } from "../../../protocol/subscription.ts";
-import { Engine } from "../engine.ts";
+import { WholeEngine } from "../whole-engine.ts";
 import { Subscriptions } from "../subscriptions.ts";
 
 const ORDERS = "/v1/stream/orders" as StreamName;
@@ -46,7 +46,7 @@ async function openStage() {
   };
   const clock = createVirtualClock(1_800_000_000_000);
   const answers: ((answer: CourierAnswer) => void)[] = [];
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store,
     clock,
     jsonRecordsEnd: jsonRecordEnd,

@@ -21,7 +21,7 @@ import type { World } from "../../core/world.ts";
 import type { Page, StoreSupport } from "../../store.ts";
 import { ByteReader, damage } from "../journal/bytes.ts";
 import { DurableWaiters } from "../journal/durable-waiters.ts";
-import { ExtentIndex } from "../journal/extents.ts";
+import { NO_EXTENTS } from "../journal/snapshot-extents.ts";
 import { FrameBuilder } from "../journal/frame.ts";
 import { DATA_HEAD_BYTES, decodeDataHead, decodeDataOnly } from "../journal/records.ts";
 import { writeSnapshot } from "../journal/snapshot.ts";
@@ -40,6 +40,7 @@ import {
   readSecret,
   writeManifest,
 } from "./manifest.ts";
+import type { BookRules } from "../../core/books.ts";
 import { ObjectRoom } from "./object-room.ts";
 import { Pages, type StoredAppend } from "./pages.ts";
 import { type RecoveredObject, recoverObject } from "./recovery.ts";
@@ -47,18 +48,17 @@ import { dropParts, SnapshotMemory, writeParts } from "./snapshot-parts.ts";
 import type { SqliteObjectStorage } from "./storage.ts";
 import type { Tail, TailRun } from "./tail.ts";
 
-const NO_EXTENTS = new ExtentIndex();
-
 export async function openInObject(
   storage: SqliteObjectStorage,
   options: DurableObjectStoreOptions,
+  rules: BookRules,
 ): Promise<DurableObjectStore> {
   const { clock = systemClock, random = systemRandom } = options;
   const begunMs = clock.steadyMs();
   const database = new Database(storage);
   const manifest = readManifest(database) ?? createManifest(database, random);
   const rows = new FrameRows(database, manifest.salt);
-  const recovered = await recoverObject(database, rows, manifest);
+  const recovered = await recoverObject(database, rows, manifest, rules);
   for (const warning of recovered.warnings) options.onWarning?.(warning);
   return new ObjectStore(database, options, manifest, recovered, clock.steadyMs() - begunMs);
 }

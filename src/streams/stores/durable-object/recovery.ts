@@ -8,12 +8,13 @@
 
 import { Restoration } from "../../core/restore.ts";
 import type { Offset, StreamId } from "../../core/types.ts";
-import { createWorld, type World } from "../../core/world.ts";
+import type { BookRules } from "../../core/books.ts";
+import { createWorldOf, type World } from "../../core/world.ts";
 import { HapaxError, isHapaxError } from "../../../base/errors.ts";
 import { damage } from "../journal/bytes.ts";
-import { ExtentIndex } from "../journal/extents.ts";
 import { Runs } from "../journal/frame.ts";
 import { placedRecordsOf } from "../journal/scan.ts";
+import { NO_EXTENTS } from "../journal/snapshot-extents.ts";
 import { readSnapshot } from "../journal/snapshot-reading.ts";
 import type { Database } from "./database.ts";
 import { type FrameRows, type PlacedFrame, ROW_BYTES_MAX } from "./frame-rows.ts";
@@ -48,11 +49,12 @@ export async function recoverObject(
   database: Database,
   rows: FrameRows,
   manifest: Manifest,
+  rules: BookRules,
 ): Promise<RecoveredObject> {
   const warnings: string[] = [];
   for (const lsn of manifest.snapshots) {
     try {
-      const base = await loadSnapshot(database, manifest, lsn);
+      const base = await loadSnapshot(database, manifest, lsn, rules);
       const snapshots = manifest.snapshots.filter((other) => other <= lsn);
       return { ...replay(rows, manifest, base), snapshots, warnings };
     } catch (error) {
@@ -69,21 +71,26 @@ export async function recoverObject(
       `the commits do not go back far enough: ${why}`,
     );
   }
-  const base = { ...emptyBase(), snapshotLsn: 0, snapshotBytes: 0 };
+  const base = { ...emptyBase(rules), snapshotLsn: 0, snapshotBytes: 0 };
   return { ...replay(rows, manifest, base), snapshots: [], warnings };
 }
 
-function emptyBase(): Pick<Base, "world" | "restoration"> {
-  const world = createWorld();
+function emptyBase(rules: BookRules): Pick<Base, "world" | "restoration"> {
+  const world = createWorldOf(rules);
   return { world, restoration: new Restoration(world) };
 }
 
-async function loadSnapshot(database: Database, manifest: Manifest, lsn: number): Promise<Base> {
-  const base = emptyBase();
+async function loadSnapshot(
+  database: Database,
+  manifest: Manifest,
+  lsn: number,
+  rules: BookRules,
+): Promise<Base> {
+  const base = emptyBase(rules);
   const bytes = readParts(database, lsn);
   const memory = new SnapshotMemory([bytes]);
   const table = snapshotTable(lsn);
-  const head = await readSnapshot(memory, table, base.restoration, new ExtentIndex());
+  const head = await readSnapshot(memory, table, base.restoration, NO_EXTENTS);
   if (head.storeId !== manifest.storeId || head.lsn !== lsn) {
     throw damage(table, 0, `it is snapshot ${head.lsn} of the store ${head.storeId}`);
   }

@@ -3,7 +3,8 @@ import { expect, test } from "vitest";
 import type { StreamState } from "../../core/stream.ts";
 import type { StreamName } from "../../core/types.ts";
 import type { SubscriptionSettings } from "../../core/subscription-state.ts";
-import { Engine } from "../../engine/engine.ts";
+import type { Engine } from "../../engine/engine.ts";
+import { WholeEngine } from "../../engine/whole-engine.ts";
 import { type SubscriptionOutside, Subscriptions } from "../../engine/subscriptions.ts";
 import { isHapaxError } from "../../../base/errors.ts";
 import { appendCommand, createCommand, keyClaim } from "../../../testing/commands.ts";
@@ -51,7 +52,7 @@ async function openAt(
     async () => {},
   );
   const publicBaseUrl = (): string => "https://hapax.example";
-  const engine = new Engine({
+  const engine = new WholeEngine({
     store,
     clock,
     jsonRecordsEnd: () => undefined,

@@ -5,10 +5,11 @@ import type { MutableProducer } from "../../core/producer.ts";
 import { OFFSET_ZERO, type Offset, type ProducerId, type StreamId } from "../../core/types.ts";
 import { isHapaxError } from "../../../base/errors.ts";
 import { damage } from "./bytes.ts";
-import type { Extent, ExtentIndex } from "./extents.ts";
+import type { Extent } from "./extents.ts";
 import type { decodeKeys } from "./key-format.ts";
 import type { ByteSource } from "./segment-log.ts";
 import { eachBlock, SnapshotBlocks, type SnapshotTarget } from "./snapshot-blocks.ts";
+import type { SnapshotExtents } from "./snapshot-extents.ts";
 import type { SnapshotHead } from "./snapshot-format.ts";
 
 /** Reads a snapshot into an empty world and index, and closes it. Throws `data_damaged` unless it is whole. */
@@ -16,7 +17,7 @@ export async function readSnapshot(
   file: ByteSource,
   name: string,
   restoration: Restoration,
-  index: ExtentIndex,
+  index: SnapshotExtents,
 ): Promise<SnapshotHead> {
   const blocks = new SnapshotBlocks(name, new SnapshotLoader(restoration, index));
   let position = 0;
@@ -40,9 +41,9 @@ export async function readSnapshot(
 
 class SnapshotLoader implements SnapshotTarget {
   readonly #restoration: Restoration;
-  readonly #index: ExtentIndex;
+  readonly #index: SnapshotExtents;
 
-  constructor(restoration: Restoration, index: ExtentIndex) {
+  constructor(restoration: Restoration, index: SnapshotExtents) {
     this.#restoration = restoration;
     this.#index = index;
   }

@@ -7,19 +7,19 @@
  *   - the two newest are kept: if one is damaged, recovery uses the other, with a longer replay.
  */
 
-import { type GroupBookImage, imageOfGroups } from "../../core/group-image.ts";
+import type { GroupBookImage } from "../../core/group-image.ts";
 import type { KeyWindowView } from "../../../base/key-window.ts";
 import type { ProducerState } from "../../core/producer.ts";
 import type { StreamState } from "../../core/stream.ts";
-import { imageOfBook } from "../../core/subscription-image.ts";
 import { OFFSET_ZERO, type Offset, type ProducerId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import { ByteWriter } from "./bytes.ts";
-import type { ExtentIndex, StreamExtents } from "./extents.ts";
+import type { StreamExtents } from "./extents.ts";
 import { encodeCursors, slicesOf } from "./group-format.ts";
 import { encodeKeys } from "./key-format.ts";
 import { encodeProducer } from "./producer-format.ts";
 import type { ImageSink } from "./segment-log.ts";
+import type { SnapshotExtents } from "./snapshot-extents.ts";
 import {
   BLOCK,
   encodeEnd,
@@ -43,7 +43,7 @@ const KEYS_PART_MAX = 2000;
 export async function writeSnapshot(
   sink: ImageSink,
   world: World,
-  index: ExtentIndex,
+  index: Pick<SnapshotExtents, "streams">,
   head: SnapshotHead,
   settle: () => Promise<void>,
 ): Promise<void> {
@@ -53,7 +53,7 @@ export async function writeSnapshot(
   });
   await writer.streams(world, index);
   // Everything that is not a stream is of one moment. Only encoding and writing the cursors takes several turns.
-  const groups = imageOfGroups(world.groups);
+  const groups = world.rules.groups.image(world.groups);
   const end = new ByteWriter(BLOCK_BYTES);
   encodeEnd(end, {
     streams: writer.count,
@@ -62,7 +62,7 @@ export async function writeSnapshot(
     timeMs: world.timeMs,
     signingKeys: world.signingKeys,
     incarnation: world.incarnation,
-    subscriptions: imageOfBook(world.subscriptions),
+    subscriptions: world.rules.subscriptions.image(world.subscriptions),
     groups,
   });
   await writer.cursors(groups);
@@ -100,7 +100,7 @@ class SnapshotWriter {
     await this.#sink.write(sealBlock(block.bytes()));
   }
 
-  async streams(world: World, index: ExtentIndex): Promise<void> {
+  async streams(world: World, index: Pick<SnapshotExtents, "streams">): Promise<void> {
     // A live iterator: it includes streams that are created meanwhile, and skips removed ones.
     const states = world.byId.values();
     for (let isDone = false; !isDone;) {
@@ -132,7 +132,7 @@ class SnapshotWriter {
     block: ByteWriter,
     states: Iterator<StreamState>,
     version: number,
-    index: ExtentIndex,
+    index: Pick<SnapshotExtents, "streams">,
     large: LargeStream[],
   ): boolean {
     block.u8(BLOCK.streams);
