@@ -8,7 +8,7 @@ const OWNERSHIP = "src/streams/stores/postgres/ownership.ts";
 const STORE_TEST = "test/postgres/store.test.ts";
 const SIMULATION = "test/postgres/simulation.test.ts";
 const HISTORIES =
-  "S10 S11 S12 500 histories with lost answers, late statements, doubts, failovers and two owners are exact";
+  "S10 S11 S12 500 histories with lost answers, late statements, doubts, failovers, warm copies and two owners are exact";
 
 const on = (test: string) => ({ file: STORE_TEST, test: `a store in PostgreSQL > ${test}` });
 

@@ -335,7 +335,7 @@ export class PostgresCluster implements Cluster {
     };
     try {
       const end = (): Promise<void> => Promise.resolve();
-      const store = await openOnTables(tables, row, options, end, facts.life);
+      const store = await openOnTables(tables, row, options, end, { life: facts.life });
       this.#mine.set(shard, { kind: "owned", epoch: store.epoch });
       this.#takeovers += 1;
       this.#unowned.delete(shard);
