@@ -45,3 +45,24 @@ describe("patience with nodes", () => {
     expect(watch.isAlive("n1", endMs + 1001)).toBe(false);
   });
 });
+
+test("NW3 a node whose process is gone is dead with the next look, and lives with its next sign", () => {
+  const watch = new NodeWatch(1000);
+  const at = (nowMs: number, beat: number): void => {
+    watch.saw([{ node: "n1", life: "l1", beat }], nowMs, nowMs + 1);
+  };
+  at(0, 7);
+  watch.suspect({ node: "n1", life: "l1", beat: 7 });
+  expect(watch.isAlive("n1", 2)).toBe(true);
+  at(100, 7);
+  expect([watch.isAlive("n1", 101), watch.isGone("n1")]).toEqual([false, true]);
+  at(200, 8);
+  expect([watch.isAlive("n1", 201), watch.isGone("n1")]).toEqual([true, false]);
+  at(300, 8);
+  expect(watch.isAlive("n1", 301)).toBe(true);
+  // A sign that came before the second look: it was wrongly suspected.
+  watch.suspect({ node: "n1", life: "l1", beat: 8 });
+  at(400, 9);
+  at(500, 9);
+  expect(watch.isAlive("n1", 501)).toBe(true);
+});

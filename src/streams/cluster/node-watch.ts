@@ -3,7 +3,9 @@
  * database that was away takes no shard from its owner.
  *
  *   - NW1 a node is dead once the same sign of life was seen for a whole lease, with the database answering in between;
- *   - NW2 a look that took long, or failed, or came long after the one before, says nothing about anybody: all patience begins anew.
+ *   - NW2 a look that took long, or failed, or came long after the one before, says nothing about anybody: all patience begins anew;
+ *   - NW3 a node whose process is gone (node-suspicion.ts) is dead with the next look that finds no new sign of life, and lives with
+ *     the first one that does.
  */
 
 /** A node as its row says. */
@@ -19,6 +21,10 @@ const LOOK_SHARE_MAX = 0.5;
 export class NodeWatch {
   readonly #leaseMs: number;
   readonly #seen = new Map<string, NodeRow & { readonly sinceMs: number }>();
+  /** The last signs of nodes whose process seems to be gone. */
+  readonly #suspects = new Map<string, NodeRow>();
+  /** Of these, the ones that a later look has found unchanged. */
+  readonly #gone = new Set<string>();
   #lastMs: number | undefined;
 
   constructor(leaseMs: number) {
@@ -34,11 +40,43 @@ export class NodeWatch {
     const gone = new Set(this.#seen.keys());
     for (const row of rows) {
       gone.delete(row.node);
+      this.#weigh(row);
       const known = this.#seen.get(row.node);
       if (known?.life === row.life && known.beat === row.beat) continue;
       this.#seen.set(row.node, { ...row, sinceMs: endedMs });
     }
-    for (const node of gone) this.#seen.delete(node);
+    for (const node of gone) {
+      this.#seen.delete(node);
+      this.#clear(node);
+    }
+  }
+
+  /** The sign of life that was seen last. */
+  beatOf(node: string, life: string): number | undefined {
+    const known = this.#seen.get(node);
+    return known?.life === life ? known.beat : undefined;
+  }
+
+  /** The process that has given this sign is gone, unless the next look finds another one. */
+  suspect(row: NodeRow): void {
+    this.#suspects.set(row.node, row);
+  }
+
+  /** Whether a node is dead because its process is gone, and not because a lease is over. */
+  isGone(node: string): boolean {
+    return this.#gone.has(node);
+  }
+
+  #weigh({ node, life, beat }: NodeRow): void {
+    const suspect = this.#suspects.get(node);
+    if (suspect === undefined) return;
+    if (suspect.life === life && suspect.beat === beat) this.#gone.add(node);
+    else this.#clear(node);
+  }
+
+  #clear(node: string): void {
+    this.#suspects.delete(node);
+    this.#gone.delete(node);
   }
 
   /** The database did not answer. */
@@ -47,6 +85,7 @@ export class NodeWatch {
   }
 
   isAlive(node: string, nowMs: number): boolean {
+    if (this.#gone.has(node)) return false;
     const known = this.#seen.get(node);
     return known === undefined || nowMs - known.sinceMs < this.#leaseMs;
   }

@@ -44,6 +44,8 @@ export interface ClusterNodeOptions extends Omit<NodeServerOptions, "store"> {
   /** The same on all nodes. Default 5,000. */
   readonly leaseMs?: number;
   readonly version?: string;
+  /** Keeps a copy in memory of each shard that this node would own next. Default true. */
+  readonly warmCopies?: boolean;
   readonly databaseOptions?: Pick<
     PostgresStoreOptions,
     "durability" | "replication" | "schema" | "segmentBytes" | "snapshotBytes"
@@ -81,7 +83,8 @@ export async function startClusterNode(given: ClusterNodeOptions): Promise<Clust
     const emptyStore = openMemoryStore({ bytesMax: 0 });
     const server = createClusterServer({ ...components, cluster, peers, emptyStore }, options);
     const look = (): void => cluster.look();
-    const port = await openPeerPort(server, { listen: options.peers, key, onFault, look });
+    const doubt = (): void => cluster.doubt();
+    const port = await openPeerPort(server, { listen: options.peers, key, onFault, look, doubt });
     undo.unshift(() => port.close());
     const budget = new BodyBudget(
       options.bodyBytesPerSecondMin,
@@ -148,7 +151,8 @@ async function createCluster(
     leaseMs,
     store: { ...databaseOptions, onWarning: (warning) => onNote(warning, "warn") },
     onNote,
-    nudge: (peer) => peers.nudge(peer),
+    peers,
+    keepsCopies: options.warmCopies ?? true,
   });
 }
 

@@ -1,0 +1,76 @@
+import { expect, test } from "vitest";
+import { createVirtualClock } from "../../testing/virtual-clock.ts";
+import { NodeSuspicion, SUSPECT_MS } from "./node-suspicion.ts";
+import { NodeWatch } from "./node-watch.ts";
+
+const N1 = { node: "n1", life: "l1", peer: "n1:1" };
+
+function stage() {
+  const clock = createVirtualClock(0);
+  const watch = new NodeWatch(5000);
+  const connections = new Map<string, () => void>();
+  const state = { beat: 1, isRefused: true, looks: 0 };
+  const look = (): Promise<void> => {
+    state.looks += 1;
+    const { node, life } = N1;
+    watch.saw([{ node, life, beat: state.beat }], clock.steadyMs(), clock.steadyMs());
+    return Promise.resolve();
+  };
+  const suspicion = new NodeSuspicion({
+    clock,
+    watch,
+    look,
+    connect(peer, onBroken) {
+      connections.set(peer, onBroken);
+      return () => connections.delete(peer);
+    },
+    isRefused: () => Promise.resolve(state.isRefused),
+  });
+  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+  const breakUp = async (): Promise<void> => {
+    connections.get("n1:1")?.();
+    await turn();
+  };
+  const wait = async (ms: number): Promise<void> => {
+    clock.advance(ms);
+    await turn();
+  };
+  const isAlive = (): boolean => watch.isAlive("n1", clock.steadyMs());
+  return { suspicion, connections, state, breakUp, wait, isAlive };
+}
+
+test("SU1 a node is gone if its connection is, its port refuses, and it gives no sign meanwhile", async () => {
+  const { suspicion, state, breakUp, wait, isAlive } = stage();
+  suspicion.keep([N1]);
+  await breakUp();
+  expect([isAlive(), state.looks]).toEqual([true, 1]);
+  await wait(SUSPECT_MS - 1);
+  expect(isAlive()).toBe(true);
+  await wait(1);
+  expect([isAlive(), state.looks]).toEqual([false, 2]);
+});
+
+test("SU1 SU2 a node that gives a sign, or whose port answers, is left to the lease, and is suspected once", async () => {
+  const { suspicion, state, breakUp, wait, isAlive } = stage();
+  suspicion.keep([N1]);
+  state.isRefused = false;
+  await breakUp();
+  expect(state.looks).toBe(0);
+  state.isRefused = true;
+  await breakUp();
+  state.beat += 1;
+  await wait(SUSPECT_MS);
+  expect([isAlive(), state.looks]).toEqual([true, 2]);
+  await breakUp();
+  await wait(SUSPECT_MS);
+  expect([isAlive(), state.looks]).toEqual([true, 2]);
+});
+
+test("each process is watched once, and no longer than it is there", () => {
+  const { suspicion, connections } = stage();
+  suspicion.keep([N1]);
+  suspicion.keep([N1, { ...N1, node: "n2", life: "l2", peer: undefined }]);
+  expect([...connections.keys()]).toEqual(["n1:1"]);
+  suspicion.keep([]);
+  expect([...connections.keys()]).toEqual([]);
+});
