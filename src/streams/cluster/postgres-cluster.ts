@@ -279,7 +279,8 @@ export class PostgresCluster implements Cluster {
     const sinceMs = begunMs - this.#doubtedMs;
     // It was sent before the doubt.
     if (sinceMs < 0) return;
-    this.#validUntilMs = begunMs + (sinceMs < DOUBT_MS ? Math.min(DOUBT_VALID_MS, validMs) : validMs);
+    this.#validUntilMs =
+      begunMs + (sinceMs < DOUBT_MS ? Math.min(DOUBT_VALID_MS, validMs) : validMs);
   }
 
   /** Whether no epoch has fallen. */

@@ -117,5 +117,7 @@ test("PROTOCOL.md §24.4: AS5 the node that follows a shard is the one that take
     }
   }
   // With one node there is no other one.
-  expect(isFollower("n1", seen(0 as ShardId, { owner: { node: "n1", life: "n1-1" } }), nodes)).toBe(false);
+  expect(isFollower("n1", seen(0 as ShardId, { owner: { node: "n1", life: "n1-1" } }), nodes)).toBe(
+    false,
+  );
 });

@@ -37,6 +37,8 @@ export interface ClusterNodeOptions extends Omit<NodeServerOptions, "store"> {
   readonly advertise?: string;
   /** `host:port` for the other nodes. */
   readonly peers: string;
+  /** `host:port` where the other nodes reach it. Default: the host of its own URL, or the address that it listens on. */
+  readonly advertisePeers?: string;
   /** The text that all nodes share. */
   readonly peerKey: string;
   /** How many shards a new cluster gets. Default 16. */
@@ -101,7 +103,8 @@ export async function startClusterNode(given: ClusterNodeOptions): Promise<Clust
     if (reached.url === "") {
       reached.url = listeningUrlOf(listening.http, options.tls === undefined ? "http" : "https");
     }
-    reached.peer = advertisedPeer(options.peers, port.port, reached.url);
+    const own = advertisedPeer(options.peers, port.port, reached.url);
+    reached.peer = options.advertisePeers ?? own;
     await server.join();
     const durability = cluster.supports.durability;
     return asNode(server, { url: reached.url, durability, listening, budget, port, peers });
