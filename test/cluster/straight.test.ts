@@ -14,7 +14,7 @@ if (reason !== undefined) {
   test("there is no PostgreSQL here", () => undefined);
 } else {
   const database = await startPostgres();
-  const stage = testCluster(database, { shards: 4 });
+  const stage = testCluster(database);
   afterAll(async () => {
     await stage.stop();
     await database.stop();
@@ -27,7 +27,7 @@ if (reason !== undefined) {
         .owned;
     await until("both own shards", async () => {
       const owned = [await ownedBy(n1.url), await ownedBy(n2.url)];
-      return Math.min(...owned) > 0 && Math.max(...owned) + Math.min(...owned) === 4;
+      return Math.min(...owned) > 0 && Math.max(...owned) + Math.min(...owned) === 16;
     });
     const transport = ownerTransport(nodeTransport(), { nodes: [n1.url, n2.url] });
     const streams = Array.from({ length: 12 }, (_, at) =>
