@@ -38,6 +38,8 @@ import { ShardFollowers } from "./shard-followers.ts";
 const SIGNS = 5;
 /** The part of a lease for which a node answers after its last sign of life. */
 const VALID_SHARE = 0.8;
+/** The part of a lease for which an owner waits before it gives a shard to a node that is to make a copy first. */
+const COPY_SHARE = 0.5;
 /** How long a node that others may take for gone gives more signs of life, how often, and how long each of them is worth. */
 const DOUBT_MS = 1000;
 const DOUBT_LOOK_MS = 50;
@@ -80,6 +82,8 @@ export class PostgresCluster implements Cluster {
   readonly #suspicion: NodeSuspicion;
   readonly #followers: ShardFollowers;
   readonly #mine = new Map<ShardId, Mine>();
+  /** The nodes that shards of this one are for, and since when. */
+  readonly #wanted = new Map<ShardId, { readonly to: string; readonly sinceMs: number }>();
   /** Since when a shard has no owner, by the steady clock. */
   readonly #unowned = new Map<ShardId, number>();
   readonly #deadSince = new Map<string, number>();
@@ -333,7 +337,9 @@ export class PostgresCluster implements Cluster {
       if (!isSoon && !this.#mine.has(seen.shard)) this.#run(this.#take(seen));
     }
     this.#followers.keep(new Set(this.#copied(nodes, shards)));
-    const leaving = release.filter(({ shard }) => this.#mine.get(shard)?.kind === "owned");
+    const leaving = release.filter(
+      ({ shard, to }) => this.#mine.get(shard)?.kind === "owned" && this.#isDue(shard, to, nowMs),
+    );
     // A node that drains gives all up at once. Otherwise one after the other: most of the streams go on.
     const now = this.#isDraining ? leaving : leaving.slice(0, 1);
     for (const { shard, to } of now) this.#run(this.#release(shard, to));
@@ -341,6 +347,17 @@ export class PostgresCluster implements Cluster {
       const isOver = owner?.life === facts.life && !this.#mine.has(shard);
       if (isOver) this.#run(this.#parts.rows.free(shard, epoch, facts.life));
     }
+  }
+
+  /** Whether a shard is given up now: a node that has just come makes a copy first. */
+  #isDue(shard: ShardId, to: string, nowMs: number): boolean {
+    if (this.#isDraining || !this.#parts.keepsCopies) return true;
+    const known = this.#wanted.get(shard);
+    if (known?.to !== to) {
+      this.#wanted.set(shard, { to, sinceMs: nowMs });
+      return false;
+    }
+    return nowMs - known.sinceMs >= this.#parts.leaseMs * COPY_SHARE;
   }
 
   /** The shards that this node keeps a warm copy of. */
@@ -429,6 +446,7 @@ export class PostgresCluster implements Cluster {
 
   async #release(shard: ShardId, to: string | undefined): Promise<void> {
     this.#mine.set(shard, { kind: "leaving" });
+    this.#wanted.delete(shard);
     await this.#host?.giveUp(shard);
     this.#mine.delete(shard);
     // Until the next look the rows that were read say that it is still this node's: that counts as no owner.
