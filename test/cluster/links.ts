@@ -94,6 +94,40 @@ export async function openDatabaseLink(
   };
 }
 
+/** A door of which each connection leads to a random one of several servers, as that of a balancer. */
+export function openRandomDoor(
+  ports: () => readonly number[],
+): Promise<{ readonly port: number; close(): Promise<void> }> {
+  const open = new Set<Socket>();
+  const server = createServer((near) => {
+    const choices = ports();
+    const far = connect(choices[Math.floor(Math.random() * choices.length)] ?? 0, "127.0.0.1");
+    for (const socket of [near, far]) {
+      open.add(socket);
+      socket.on("error", () => undefined);
+      socket.on("close", () => {
+        open.delete(socket);
+        (socket === near ? far : near).destroy();
+      });
+    }
+    near.pipe(far).pipe(near);
+  });
+  return new Promise((resolve) => {
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      const port = typeof address === "object" && address !== null ? address.port : 0;
+      const close = (): Promise<void> => {
+        const closed = new Promise<void>((done) => {
+          server.close(() => done());
+        });
+        for (const socket of [...open]) socket.destroy();
+        return closed;
+      };
+      resolve({ port, close });
+    });
+  });
+}
+
 /** A port that was free a moment ago. */
 export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {

@@ -139,4 +139,15 @@ export const postgresFaults: readonly Fault[] = [
       test: "hapax copy > G101 a directory with an unfinished copy is opened by no server and no tool",
     },
   },
+  {
+    name: "postgres: a frame whose answer was lost is sent to another place",
+    guarantee: "G81",
+    file: FENCE,
+    find: `if (step === "write") return tables.write(epoch, write);`,
+    replace: `if (step === "write") {
+      const isAgain = write.kind === "frame" && this.#isWaiting;
+      return tables.write(epoch, isAgain ? { ...write, position: write.position + 8 } : write);
+    }`,
+    caughtBy: { file: SIMULATION, test: HISTORIES },
+  },
 ];
