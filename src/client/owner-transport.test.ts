@@ -6,13 +6,14 @@ type Script = (url: string) => Response;
 
 function stage(nodes: readonly string[], script: Script) {
   const asked: string[] = [];
-  const sent = fetchTransport((url) => {
-    asked.push(String(url));
+  const sent = fetchTransport((input) => {
+    const url = input instanceof Request ? input.url : input.toString();
+    asked.push(url);
     return new Promise((resolve) => {
-      resolve(script(String(url)));
+      resolve(script(url));
     });
   });
-  const transport = ownerTransport(sent, { nodes });
+  const transport = ownerTransport(sent, nodes);
   const ask = async (url: string): Promise<number> => {
     const answer = await transport({ method: "GET", url, headers: {} }).catch(() => undefined);
     return answer?.status ?? 0;

@@ -7,12 +7,6 @@
 
 import type { ClientRequest, Transport } from "./transport.ts";
 
-/** Options of `ownerTransport`. */
-export interface OwnerTransportOptions {
-  /** The base URLs of the nodes, as they are given to `--advertise`. */
-  readonly nodes: readonly string[];
-}
-
 const OWNER = "hapax-owner";
 /** The first segment of a stream's name, by which its shard is known. */
 const PLACED = /^(.*?)(\/v1\/stream\/([^/?#]+).*)$/s;
@@ -21,18 +15,18 @@ const KNOWN_MAX = 10_000;
 
 /**
  * Returns a transport that remembers which node owns which streams, and sends by another transport. Without it a node sends what it
- * does not own to the owner, which takes one hop more.
+ * does not own to the owner, which takes one hop more. `nodes`: their base URLs, as they are given to `--advertise`.
  *
  * ```ts
  * import { connect, fetchTransport, ownerTransport } from "hapax/client";
  *
  * const nodes = ["http://n1:4437", "http://n2:4437"];
- * const transport = ownerTransport(fetchTransport(fetch), { nodes });
+ * const transport = ownerTransport(fetchTransport(fetch), nodes);
  * const stream = connect("http://n1:4437/v1/stream/acme/orders", { transport });
  * console.assert(stream.url === "http://n1:4437/v1/stream/acme/orders");
  * ```
  */
-export function ownerTransport(transport: Transport, { nodes }: OwnerTransportOptions): Transport {
+export function ownerTransport(transport: Transport, nodes: readonly string[]): Transport {
   const bases = new Map(nodes.map((url) => [baseOf(url), baseOf(url)]));
   const owners = new Map<string, string>();
   const straight = (request: ClientRequest, segment: string, rest: string): ClientRequest => {

@@ -237,7 +237,10 @@ if (reason !== undefined) {
       const host = "127.0.0.1";
       const peers = await openLink({ host, port: other }, { host, port: own });
       const rows = await openDatabaseLink(database.host);
-      closing.push(() => peers.close(), rows.close);
+      closing.push(
+        () => peers.close(),
+        () => rows.close(),
+      );
       const advertisePeers = `${host}:${other}`;
       const options = { peers: `${host}:${own}`, advertisePeers, database: urlOf(rows) };
       links.set(name, { options, links: { peers, database: rows.link } });

@@ -29,7 +29,7 @@ if (reason !== undefined) {
       const owned = [await ownedBy(n1.url), await ownedBy(n2.url)];
       return Math.min(...owned) > 0 && Math.max(...owned) + Math.min(...owned) === 16;
     });
-    const transport = ownerTransport(nodeTransport(), { nodes: [n1.url, n2.url] });
+    const transport = ownerTransport(nodeTransport(), [n1.url, n2.url]);
     const streams = Array.from({ length: 12 }, (_, at) =>
       connect<number>(`${n1.url}/v1/stream/tenant-${at}/log`, { transport }),
     );
