@@ -4,8 +4,7 @@ import type { Fault } from "./faults.ts";
 
 const SERVER_TEST = "src/streams/cluster/cluster-server.test.ts";
 const SUSPICION_TEST = "src/streams/cluster/node-suspicion.test.ts";
-const LIVES =
-  "SU1 SU2 a node that gives a sign, or whose port answers, is left to the lease, and is suspected once";
+const LIVES = "SU1 SU2 a node that gives signs, or whose port answers, is left to the lease";
 const on = (test: string) => ({ file: SERVER_TEST, test: `a node of a cluster > ${test}` });
 
 export const clusterFaults: readonly Fault[] = [
@@ -62,17 +61,28 @@ export const clusterFaults: readonly Fault[] = [
     name: "cluster: a node that gives signs of life is taken for gone",
     guarantee: "G93",
     file: "src/streams/cluster/node-watch.ts",
-    find: "if (suspect.life === life && suspect.beat === beat) this.#gone.add(node);",
-    replace: "if (suspect.life === life) this.#gone.add(node);",
+    find: "const isSame = suspect.life === life && suspect.beat === beat;",
+    replace: "const isSame = suspect.life === life && suspect.beat <= beat;",
     caughtBy: { file: SUSPICION_TEST, test: LIVES },
   },
   {
     name: "cluster: a node whose port answers is taken for gone",
     guarantee: "G93",
     file: "src/streams/cluster/node-suspicion.ts",
-    find: "if (this.#suspected.has(life) || !(await isRefused(peer))) return;",
-    replace: "if (this.#suspected.has(life)) return;",
+    find: "while (await this.#parts.isRefused(peer)) {",
+    replace: "for (;;) {",
     caughtBy: { file: SUSPICION_TEST, test: LIVES },
+  },
+  {
+    name: "cluster: a node is taken for gone long after its connection has ended",
+    guarantee: "G93",
+    file: "src/streams/cluster/node-watch.ts",
+    find: "this.#gone.has(node) || endedMs <= suspect.untilMs;",
+    replace: "this.#gone.has(node) || endedMs >= 0;",
+    caughtBy: {
+      file: "src/streams/cluster/node-watch.test.ts",
+      test: "NW3 a node whose process is gone is dead with the next look, and lives with its next sign",
+    },
   },
   {
     name: "cluster: a node that may be taken for gone answers as before",

@@ -50,7 +50,7 @@ test("SU1 a node is gone if its connection is, its port refuses, and it gives no
   expect([isAlive(), state.looks]).toEqual([false, 2]);
 });
 
-test("SU1 SU2 a node that gives a sign, or whose port answers, is left to the lease, and is suspected once", async () => {
+test("SU1 SU2 a node that gives signs, or whose port answers, is left to the lease", async () => {
   const { suspicion, state, breakUp, wait, isAlive } = stage();
   suspicion.keep([N1]);
   state.isRefused = false;
@@ -58,12 +58,26 @@ test("SU1 SU2 a node that gives a sign, or whose port answers, is left to the le
   expect(state.looks).toBe(0);
   state.isRefused = true;
   await breakUp();
+  // As often as a living node gives them, until nobody asks any more.
+  for (let at = 0; at < 60; at += 1) {
+    state.beat += 1;
+    await wait(50);
+    expect(isAlive()).toBe(true);
+  }
+  const { looks } = state;
+  await wait(1000);
+  expect([isAlive(), state.looks]).toEqual([true, looks]);
+});
+
+test("SU2 a sign that was on its way when the process ended does not make it a living one", async () => {
+  const { suspicion, state, breakUp, wait, isAlive } = stage();
+  suspicion.keep([N1]);
+  await breakUp();
   state.beat += 1;
   await wait(SUSPECT_MS);
-  expect([isAlive(), state.looks]).toEqual([true, 2]);
-  await breakUp();
+  expect(isAlive()).toBe(true);
   await wait(SUSPECT_MS);
-  expect([isAlive(), state.looks]).toEqual([true, 2]);
+  expect(isAlive()).toBe(false);
 });
 
 test("each process is watched once, and no longer than it is there", () => {

@@ -4,7 +4,8 @@
  *
  *   - SU1 a node is gone if its connection has ended without a word, its port refuses another one, and it has given no sign of life
  *     between two looks that are `SUSPECT_MS` apart and began after that. Anything less is left to the lease;
- *   - SU2 a node that was wrongly suspected gives a sign, lives, and is not suspected a second time.
+ *   - SU2 this is found within `WITHIN_MS`, or not at all: so long a living node gives signs more often. A sign may also have been on its
+ *     way when the process ended, so a node that gave one is looked at again.
  */
 
 import type { Clock } from "../../base/clock.ts";
@@ -12,6 +13,7 @@ import type { NodeWatch } from "./node-watch.ts";
 
 /** A living node gives signs more often than this as soon as such a connection has ended (PC2). */
 export const SUSPECT_MS = 150;
+const WITHIN_MS = 2000;
 
 /** A node that is watched. */
 export interface WatchedNode {
@@ -34,6 +36,7 @@ export interface NodeSuspicionParts {
 export class NodeSuspicion {
   readonly #parts: NodeSuspicionParts;
   readonly #watched = new Map<string, () => void>();
+  /** Lives that are being looked at. */
   readonly #suspected = new Set<string>();
 
   constructor(parts: NodeSuspicionParts) {
@@ -58,18 +61,30 @@ export class NodeSuspicion {
     }
   }
 
-  async #suspect({ node, life }: WatchedNode, peer: string): Promise<void> {
+  async #suspect(one: WatchedNode, peer: string): Promise<void> {
+    if (this.#suspected.has(one.life)) return;
+    this.#suspected.add(one.life);
+    try {
+      const brokenMs = this.#parts.clock.steadyMs();
+      while (await this.#parts.isRefused(peer)) {
+        if ((await this.#isGone(one, peer, brokenMs)) !== "unclear") return;
+      }
+    } finally {
+      this.#suspected.delete(one.life);
+    }
+  }
+
+  async #isGone({ node, life }: WatchedNode, peer: string, brokenMs: number) {
     const { clock, watch, look, isRefused } = this.#parts;
-    if (this.#suspected.has(life) || !(await isRefused(peer))) return;
-    this.#suspected.add(life);
     await look();
     const beat = watch.beatOf(node, life);
-    if (beat === undefined) return;
     await new Promise<void>((resolve) => {
       clock.after(SUSPECT_MS, resolve);
     });
-    if (!(await isRefused(peer))) return;
-    watch.suspect({ node, life, beat });
+    if (clock.steadyMs() - brokenMs > WITHIN_MS) return "late";
+    if (beat === undefined || !(await isRefused(peer))) return "unclear";
+    watch.suspect({ node, life, beat }, brokenMs, brokenMs + WITHIN_MS);
     await look();
+    return watch.goneSinceMs(node) === undefined ? "unclear" : "gone";
   }
 }

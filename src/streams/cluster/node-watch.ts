@@ -15,6 +15,11 @@ export interface NodeRow {
   readonly beat: number;
 }
 
+interface Suspect extends NodeRow {
+  readonly brokenMs: number;
+  readonly untilMs: number;
+}
+
 /** A look that takes a larger share of the lease says nothing. */
 const LOOK_SHARE_MAX = 0.5;
 
@@ -22,9 +27,9 @@ export class NodeWatch {
   readonly #leaseMs: number;
   readonly #seen = new Map<string, NodeRow & { readonly sinceMs: number }>();
   /** The last signs of nodes whose process seems to be gone. */
-  readonly #suspects = new Map<string, NodeRow>();
-  /** Of these, the ones that a later look has found unchanged. */
-  readonly #gone = new Set<string>();
+  readonly #suspects = new Map<string, Suspect>();
+  /** Of these, the ones that a later look has found unchanged, and when their connections ended. */
+  readonly #gone = new Map<string, number>();
   #lastMs: number | undefined;
 
   constructor(leaseMs: number) {
@@ -40,7 +45,7 @@ export class NodeWatch {
     const gone = new Set(this.#seen.keys());
     for (const row of rows) {
       gone.delete(row.node);
-      this.#weigh(row);
+      this.#weigh(row, endedMs);
       const known = this.#seen.get(row.node);
       if (known?.life === row.life && known.beat === row.beat) continue;
       this.#seen.set(row.node, { ...row, sinceMs: endedMs });
@@ -57,20 +62,25 @@ export class NodeWatch {
     return known?.life === life ? known.beat : undefined;
   }
 
-  /** The process that has given this sign is gone, unless the next look finds another one. */
-  suspect(row: NodeRow): void {
-    this.#suspects.set(row.node, row);
+  /**
+   * The process that has given this sign, and whose connection has ended then, is gone, unless the next look finds another sign or comes
+   * too late.
+   */
+  suspect(row: NodeRow, brokenMs: number, untilMs: number): void {
+    this.#suspects.set(row.node, { ...row, brokenMs, untilMs });
   }
 
-  /** Whether a node is dead because its process is gone, and not because a lease is over. */
-  isGone(node: string): boolean {
-    return this.#gone.has(node);
+  /** When the connection of a node has ended that is dead because its process is gone, and not because a lease is over. */
+  goneSinceMs(node: string): number | undefined {
+    return this.#gone.get(node);
   }
 
-  #weigh({ node, life, beat }: NodeRow): void {
+  #weigh({ node, life, beat }: NodeRow, endedMs: number): void {
     const suspect = this.#suspects.get(node);
     if (suspect === undefined) return;
-    if (suspect.life === life && suspect.beat === beat) this.#gone.add(node);
+    const isSame = suspect.life === life && suspect.beat === beat;
+    const isInTime = this.#gone.has(node) || endedMs <= suspect.untilMs;
+    if (isSame && isInTime) this.#gone.set(node, suspect.brokenMs);
     else this.#clear(node);
   }
 

@@ -75,7 +75,7 @@ test("PC2 G93 a node that others may take for gone answers only shortly after ea
   expect(cluster.isValid).toBe(false);
   await wait(50);
   expect(cluster.isValid).toBe(true);
-  for (let at = 0; at < 30; at += 1) await wait(50);
+  for (let at = 0; at < 70; at += 1) await wait(50);
   await wait(LEASE_MS / 5);
   const last = holdSigns();
   await wait(LEASE_MS / 2);

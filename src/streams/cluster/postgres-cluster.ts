@@ -41,7 +41,7 @@ const VALID_SHARE = 0.8;
 /** The part of a lease for which an owner waits before it gives a shard to a node that is to make a copy first. */
 const COPY_SHARE = 0.5;
 /** How long a node that others may take for gone gives more signs of life, how often, and how long each of them is worth. */
-const DOUBT_MS = 1000;
+const DOUBT_MS = 3000;
 const DOUBT_LOOK_MS = 50;
 const DOUBT_VALID_MS = 250;
 /** From a takeover to the first answer, if the former owner was gone and not silent for a lease. A fifth more for its clock. */
@@ -401,7 +401,7 @@ export class PostgresCluster implements Cluster {
     const { session, schema, row, facts, clock, leaseMs, store: given, onNote } = this.#parts;
     this.#mine.set(shard, { kind: "opening" });
     const follower = this.#followers.take(shard);
-    const isGone = owner !== undefined && this.#watch.isGone(owner.node);
+    const goneMs = owner === undefined ? undefined : this.#watch.goneSinceMs(owner.node);
     let takenMs = 0;
     const controller = new AbortController();
     const tables = new ClusterTables({
@@ -425,7 +425,11 @@ export class PostgresCluster implements Cluster {
     try {
       const end = (): Promise<void> => Promise.resolve();
       const store = await openOnTables(tables, row, options, end, { life: facts.life, follower });
-      if (isGone) await pause(clock, GONE_WAIT_MS - (clock.steadyMs() - takenMs));
+      if (goneMs !== undefined) {
+        // Later than that, a former owner that lives after all may answer for a lease after its last sign.
+        const waitMs = takenMs - goneMs < DOUBT_MS ? GONE_WAIT_MS : leaseMs;
+        await pause(clock, waitMs - (clock.steadyMs() - takenMs));
+      }
       if (store.isWarm) this.#warmTakeovers += 1;
       this.#mine.set(shard, { kind: "owned", epoch: store.epoch });
       this.#takeovers += 1;

@@ -9,7 +9,7 @@ import { KEEP_ALIVE_MS, peerTlsOf } from "./node-peer-tls.ts";
 const CONNECT_MS = 2000;
 const AGAIN_MS = 500;
 /** After a failure: nothing listens there, or it has another key. */
-const FAILED_MS = 5000;
+const FAILED_MS = 1000;
 
 interface Address {
   readonly host: string;
