@@ -58,7 +58,7 @@ test("SU1 SU2 a node that gives signs, or whose port answers, is left to the lea
   expect(state.looks).toBe(0);
   state.isRefused = true;
   await breakUp();
-  // As often as a living node gives them, until nobody asks any more.
+  // As often as a living node gives them, until the look is over.
   for (let at = 0; at < 60; at += 1) {
     state.beat += 1;
     await wait(50);
