@@ -8,6 +8,7 @@ import type { Context } from "./context.ts";
 import { EXIT, usageFailure } from "./failure.ts";
 import { tell } from "./tell.ts";
 import { createPaint, formatTable } from "./terminal.ts";
+import { verifyCommand } from "./verify.ts";
 
 /** How long `status` watches for signs of life: longer than two of them are apart. */
 const WATCH_MS = 2500;
@@ -27,14 +28,16 @@ const ACTIONS: Readonly<Record<string, (work: Work) => Promise<number>>> = {
   status,
   move,
   drain,
+  upgrade,
+  "accept-restore": acceptRestore,
 };
 
 async function runCluster(invocation: Invocation, context: Context): Promise<number> {
   const [word = "status"] = invocation.positionals;
   const action = Object.hasOwn(ACTIONS, word) ? ACTIONS[word] : undefined;
-  if (action === undefined) {
+  if (action === undefined && word !== "verify") {
     throw usageFailure(`cluster does not know ${quote(word)}`, [
-      `what it does: ${Object.keys(ACTIONS).join(", ")}`,
+      `what it does: ${[...Object.keys(ACTIONS), "verify"].join(", ")}`,
     ]);
   }
   if (invocation.has("shards") && word !== "create") {
@@ -45,6 +48,10 @@ async function runCluster(invocation: Invocation, context: Context): Promise<num
     throw usageFailure("cluster needs --store", [
       "--store is a URL: postgres://user@host/database",
     ]);
+  }
+  if (action === undefined) {
+    noMore(invocation, 1);
+    return verifyCommand.run(withoutWords(invocation, url), context);
   }
   // Loaded only here: every other command starts faster without it.
   const { databaseFailure } = await import("./outbox-database.ts");
@@ -60,14 +67,25 @@ async function runCluster(invocation: Invocation, context: Context): Promise<num
   }
 }
 
+/** The same options, as `hapax verify --store` takes them. */
+function withoutWords(invocation: Invocation, url: string): Invocation {
+  return {
+    positionals: [],
+    has: (name) => invocation.has(name),
+    value: (name) => (name === "store" ? url : invocation.value(name)),
+    values: (name) => invocation.values(name),
+  };
+}
+
 async function openCluster(url: string) {
   const { openHosts } = await import("../streams/stores/postgres/hosts.ts");
-  const { openTables, quoteSchema, readCluster } =
+  const { openTables, quoteSchema, readCluster, TABLES_FORMAT } =
     await import("../streams/stores/postgres/schema.ts");
   const { ClusterRows } = await import("../streams/cluster/cluster-rows.ts");
   const session = await openHosts(url);
   const schema = quoteSchema("hapax");
-  return { session, schema, rows: new ClusterRows(session, schema), openTables, readCluster };
+  const rows = new ClusterRows(session, schema);
+  return { session, schema, rows, openTables, readCluster, format: TABLES_FORMAT };
 }
 
 async function create({ invocation, context, database }: Work): Promise<number> {
@@ -92,17 +110,12 @@ async function create({ invocation, context, database }: Work): Promise<number> 
 
 async function status({ invocation, context, database }: Work): Promise<number> {
   noMore(invocation, 1);
-  const before = await readRows(database);
-  await context.wait(WATCH_MS);
-  const { nodes, shards } = await readRows(database);
-  // Twice the same sign of life is no proof: a database that is slow holds up every node.
+  const { nodes, shards } = await watchRows(database, context);
   const shown = nodes.map((node) => {
-    const old = before.nodes.find((one) => one.node === node.node);
-    const isAlive = old?.life !== node.life || old.beat !== node.beat;
     const owned = shards.filter(
       ({ owner }) => owner?.node === node.node && owner.life === node.life,
     );
-    return { ...node, isAlive, shards: owned.map(({ shard }) => shard) };
+    return { ...node, shards: owned.map(({ shard }) => shard) };
   });
   const free = shards.filter(({ owner }) => {
     return !shown.some((node) => node.node === owner?.node && node.life === owner.life);
@@ -159,6 +172,55 @@ async function drain({ invocation, context, database }: Work): Promise<number> {
   return EXIT.done;
 }
 
+/** After the database was restored: nothing of before may write, and the end of the journal is where it is. */
+async function acceptRestore({ invocation, context, database }: Work): Promise<number> {
+  noMore(invocation, 1);
+  const alive = (await watchRows(database, context)).nodes.filter(({ isAlive }) => isAlive);
+  if (alive.length > 0) {
+    const names = alive.map(({ node }) => node).join(", ");
+    const words = `servers give signs of life: ${names}`;
+    throw new HapaxError("shard_owned", `${words}; stop all of them before accept-restore`);
+  }
+  const { incarnation, shards } = await database.rows.acceptRestore();
+  const rest = `${shards} shards as they are, as incarnation ${incarnation}; start the servers`;
+  await tell(invocation, context, { incarnation, shards }, "accepted", rest);
+  return EXIT.done;
+}
+
+/** Says what an upgrade has left to do. The format rises only when every node can read the next one. */
+async function upgrade({ invocation, context, database }: Work): Promise<number> {
+  noMore(invocation, 1);
+  const { format } = database;
+  const { nodes } = await watchRows(database, context);
+  const running = nodes.filter(({ isAlive }) => isAlive);
+  const versions = [...new Set(running.map(({ version }) => version ?? "unknown"))].toSorted();
+  const isDone = versions.length <= 1;
+  const facts = {
+    format,
+    versions,
+    isDone,
+    nodes: running.map(({ node, version }) => ({ node, version })),
+  };
+  const rest = isDone
+    ? `format ${format} is the newest, and all nodes that run have one version: ${versions.join() || "none runs"}`
+    : `nodes of several versions run: ${running.map(({ node, version }) => `${node} ${version}`).join(", ")}; restart the older ones`;
+  await tell(invocation, context, facts, isDone ? "done" : "not done", rest);
+  return isDone ? EXIT.done : EXIT.refused;
+}
+
+/** The rows, and which nodes give signs of life. */
+async function watchRows(database: OpenCluster, context: Context) {
+  const before = await readRows(database);
+  await context.wait(WATCH_MS);
+  const { nodes, shards } = await readRows(database);
+  // Twice the same sign of life is no proof: a database that is slow holds up every node.
+  const shown = nodes.map((node) => {
+    const old = before.nodes.find((one) => one.node === node.node);
+    return { ...node, isAlive: old?.life !== node.life || old.beat !== node.beat };
+  });
+  return { nodes: shown, shards };
+}
+
 async function readRows({ session, schema, rows, readCluster }: OpenCluster): Promise<ClusterView> {
   const row = await readCluster(session, schema);
   if (row === undefined) {
@@ -181,6 +243,9 @@ export const clusterCommand: Command = {
     "hapax cluster [status] --store <url>",
     "hapax cluster move <shard> [<node>] --store <url>",
     "hapax cluster drain <node> --store <url>",
+    "hapax cluster verify --store <url>",
+    "hapax cluster upgrade --store <url>",
+    "hapax cluster accept-restore --store <url>",
   ],
   positionalsMin: 0,
   positionalsMax: 3,
@@ -201,11 +266,14 @@ export const clusterCommand: Command = {
     "The first node makes the cluster by itself, with 16 shards. `status` watches for signs of life for 2.5 seconds, and ends with",
     "1 if a shard has no owner. `move` ties a shard to a node, and without a node unties it. A node that drains gives its shards",
     "to the others and goes on taking requests for them.",
-    "There is no upgrade command: format 1 is the only one. `hapax verify --store` checks the data of all shards.",
+    "`verify` reads every row, as hapax verify --store does. `upgrade` ends with 1 while nodes of several versions run.",
+    "`accept-restore` is for a database that was restored to an earlier moment: it refuses while a server gives signs of life, and makes",
+    "sure that no server from before the restore can write.",
   ],
   examples: [
     ["who owns what?", "hapax cluster status --store postgres://hapax@db/hapax"],
     ["shard 7 to n2", "hapax cluster move 7 n2 --store postgres://hapax@db/hapax"],
+    ["after a restore", "hapax cluster accept-restore --store postgres://hapax@db/hapax"],
     ["before maintenance of n1", "hapax cluster drain n1 --store postgres://hapax@db/hapax"],
   ],
   run: runCluster,

@@ -248,6 +248,7 @@ const EXAMPLES: Readonly<
   peers: { good: ["0.0.0.0:4438"], bad: [4438] },
   peerKeyFile: { good: ["./peer-key"], bad: [""] },
   advertise: { good: ["http://n1:4437"], bad: ["n1:4437", 5] },
+  warmCopies: { good: [true, false], bad: ["true", 1] },
   memory: { good: [true, false], bad: ["true", 1] },
   tokensFile: { good: ["./tokens.json", "/etc/hapax/tokens.json"], bad: ["", 1, null] },
   longPollMs: { good: [1, 600_000], bad: [0, 600_001, "1"] },

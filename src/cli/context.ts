@@ -42,6 +42,8 @@ export interface ServeOptions {
   readonly peerKeyFile?: string;
   /** Where clients and other nodes reach this one. Undefined: the address that it listens on. */
   readonly advertise?: string;
+  /** A node keeps copies in memory of what it would own next. */
+  readonly warmCopies: boolean;
   readonly durability: "replicated" | "fsync" | "os";
   /** The file of API keys. Undefined: `tokens.json` in the directory, if there is one. */
   readonly tokensFile?: string;

@@ -156,6 +156,14 @@ export const SERVE_TABLE: {
     fallback: undefined,
     reload: "restart",
   },
+  warmCopies: {
+    flag: "no-warm-copies",
+    env: "HAPAX_NO_WARM_COPIES",
+    help: "with --peers: keep no copy in memory of what this node would own next; a node that ends is then replaced more slowly",
+    kind: toggle("opposite"),
+    fallback: true,
+    reload: "restart",
+  },
   memory: {
     flag: "memory",
     env: "HAPAX_MEMORY",

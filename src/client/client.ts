@@ -16,6 +16,7 @@ export { AppendFailure } from "./failure.ts";
 export type { FollowOptions } from "./follow.ts";
 export { gzipTransport, type GzipTransportOptions } from "./gzip-transport.ts";
 export type { ClientOptions } from "./options.ts";
+export { ownerTransport } from "./owner-transport.ts";
 export { memoryPosition, type PositionStore, storagePosition } from "./positions.ts";
 export type { Producer, ProducerOptions } from "./producer.ts";
 export type { ReadOptions } from "./reading.ts";

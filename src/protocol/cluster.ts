@@ -14,3 +14,5 @@ export const PEER = {
 } as const;
 /** On the peer port alone: asks a node to look at the rows of the cluster. */
 export const PEER_LOOK_PATH = "/_hapax/peer/look";
+/** On the peer port alone: an answer that goes on until one of the two sides ends. */
+export const PEER_WATCH_PATH = "/_hapax/peer/watch";

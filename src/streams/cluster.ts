@@ -66,6 +66,10 @@ export interface ClusterState {
   /** Shards that have had no owner for so long that something is wrong. */
   readonly orphans: readonly ShardId[];
   readonly takeovers: number;
+  /** Of these, the ones that went on with a warm copy. */
+  readonly warmTakeovers: number;
+  /** Warm copies of shards that others own. */
+  readonly copies: number;
 }
 
 export interface Cluster {
@@ -115,6 +119,8 @@ export function soleOwner(store: Store, self = "sole"): Cluster {
       owners: [{ shard: SHARD, owner: isDraining ? undefined : self }],
       orphans: [],
       takeovers: 1,
+      warmTakeovers: 0,
+      copies: 0,
     }),
     async leave() {
       isDraining = true;

@@ -56,7 +56,13 @@ if (reason !== undefined) {
     return rows.map(({ owner }) => owner);
   };
 
-  test("an operator makes a cluster, moves a shard, and drains a node", async () => {
+  const epochs = async (): Promise<readonly boolean[]> => {
+    const text = "SELECT epoch > 1000 AS is_next FROM hapax.hapax_shard";
+    const { rows } = await database.pool.query<{ is_next: boolean }>(text);
+    return rows.map((row) => row.is_next);
+  };
+
+  test("an operator makes a cluster, moves a shard, drains a node, and accepts a restore", async () => {
     expect((await cluster("status")).output).toContain("there is no cluster here");
     expect((await cluster("create", "--shards", "0")).code).toBe(2);
     expect(await cluster("create", "--shards", "4")).toMatchObject({
@@ -102,9 +108,23 @@ if (reason !== undefined) {
     expect(after.output).toMatch(/^n1 +draining .* -$/m);
     expect(after.output).toMatch(/^n2 +alive .* 0 1 2 3$/m);
 
+    expect((await cluster("upgrade", "--json")).output).toContain('"format":1');
+    expect(await cluster("verify")).toMatchObject({ code: 0 });
+    const early = await cluster("accept-restore");
+    expect(early.code).not.toBe(0);
+    expect(early.output).toContain("servers give signs of life: n1, n2");
+
     await stage.nodes.pop()?.stop();
     expect(await owns(0)).not.toContain("n2");
     // Shards that have no owner are a failure, for scripts.
     expect((await cluster("status")).code).toBe(1);
+    await stage.nodes.pop()?.stop();
+    expect((await cluster("accept-restore")).output).toBe(
+      "accepted 4 shards as they are, as incarnation 2; start the servers\n",
+    );
+    const again = await stage.start("n1");
+    const health = await call("GET", again.url, "/readyz");
+    expect([health.status, (await cluster("status")).code]).toEqual([200, 0]);
+    expect(await epochs()).toEqual([true, true, true, true]);
   });
 }

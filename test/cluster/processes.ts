@@ -28,6 +28,12 @@ export function startNode(options: {
   readonly databaseOptions: object;
   readonly leaseMs: number;
   readonly peerKey: string;
+  readonly warmCopies?: boolean;
+  /** How far its wall clock is wrong. */
+  readonly clockOffMs?: number;
+  /** Where it listens for its peers, and where they find it. */
+  readonly peers?: string;
+  readonly advertisePeers?: string;
 }): Promise<NodeProcess> {
   const child = spawn(process.execPath, [NODE, JSON.stringify(options)], {
     stdio: ["ignore", "pipe", "pipe", "ipc"],
@@ -74,8 +80,10 @@ export class ClusterProducer {
   readonly failures: string[] = [];
   acked = 0;
   duplicates = 0;
-  /** The longest time from the first attempt to the answer. */
+  /** The longest time from the first attempt to the answer, since a test has set it to 0. */
   longestMs = 0;
+  /** The node that its request is at. */
+  sentTo: NodeProcess | undefined;
   readonly #nodes: () => readonly NodeProcess[];
   readonly #agent = new Agent({ keepAlive: true });
   #isStopped = false;
@@ -116,6 +124,7 @@ export class ClusterProducer {
       const there = this.#nodes().filter(({ isAway }) => !isAway);
       const node = there[Math.floor(Math.random() * there.length)];
       if (node === undefined) throw new Error("no node is there");
+      this.sentTo = node;
       const options = { headers, body, agent: this.#agent };
       // A node that is stopped answers nothing: the same again at another one is safe.
       const answer = await Promise.race([call("POST", node.url, this.path, options), late()]).catch(

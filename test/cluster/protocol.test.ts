@@ -1,11 +1,24 @@
 // PROTOCOL.md on a cluster: 16 shards on one node, and three nodes where every request goes to a random one.
 import { afterAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { extensionCases } from "../../src/testing/testing.ts";
 import { startPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { runPublishedSuiteOn } from "../protocol/published-suite.ts";
 import { type AnyNode, sendToAnyNode } from "./any-node.ts";
 import { testCluster, until } from "./kit.ts";
+import { openRandomDoor } from "./links.ts";
 
 vi.setConfig({ maxConcurrency: 16, hookTimeout: 60_000 });
+
+const METRICS = "metrics are those of one node, with a label for each shard (PROTOCOL.md §24.5)";
+/** What a cluster answers otherwise, and where that is said. */
+const OTHERWISE: ReadonlyMap<string, string> = new Map([
+  ["§12.3 appends and recognised retries are counted", METRICS],
+  ["§12.3 claims, commits and lost leases of groups are counted", METRICS],
+  [
+    "§20 a group is created once, and the same again is fine",
+    "it creates the group again with streams of another placement: placement_mixed (PROTOCOL.md §24.3)",
+  ],
+]);
 
 const reason =
   whyNoPostgres() ??
@@ -16,9 +29,29 @@ if (reason !== undefined) {
   test("the published suite on clusters", ({ skip }) => skip(reason));
 } else {
   const database = await startPostgres();
-  afterAll(() => database.stop());
   describe("one node with 16 shards", () => runOn(["solo"]));
   describe("three nodes with 16 shards", () => runOn(["n1", "n2", "n3"]));
+
+  const behind = testCluster(database, { leaseMs: 5000 });
+  for (const name of ["n1", "n2", "n3"]) await behind.start(name, { onAudit: () => undefined });
+  const door = await openRandomDoor(() => behind.nodes.map(({ url }) => Number(new URL(url).port)));
+  afterAll(async () => {
+    await door.close();
+    await behind.stop();
+    await database.stop();
+  });
+  describe("extensions through a random node of three", () => {
+    const cases = extensionCases({ url: `http://127.0.0.1:${door.port}` });
+    for (const { title, run } of cases) {
+      const why = OTHERWISE.get(title);
+      if (why === undefined) test.concurrent(title, run);
+      else test(title, ({ skip }) => skip(why));
+    }
+    test("most requests were sent on", () => {
+      const sent = behind.nodes.map(({ server }) => server.counts.forwarded);
+      expect(Math.max(...sent)).toBeGreaterThan(100);
+    });
+  });
 
   function runOn(names: readonly string[]): void {
     const cluster = testCluster(database, {

@@ -3,6 +3,8 @@
 import type { Fault } from "./faults.ts";
 
 const SERVER_TEST = "src/streams/cluster/cluster-server.test.ts";
+const SUSPICION_TEST = "src/streams/cluster/node-suspicion.test.ts";
+const LIVES = "SU1 SU2 a node that gives signs, or whose port answers, is left to the lease";
 const on = (test: string) => ({ file: SERVER_TEST, test: `a node of a cluster > ${test}` });
 
 export const clusterFaults: readonly Fault[] = [
@@ -53,6 +55,88 @@ export const clusterFaults: readonly Fault[] = [
     caughtBy: {
       file: SERVER_TEST,
       test: "PROTOCOL.md §24.4: the owners are shown to an identity of the whole server, and to no namespace",
+    },
+  },
+  {
+    name: "cluster: a node that gives signs of life is taken for gone",
+    guarantee: "G93",
+    file: "src/streams/cluster/node-watch.ts",
+    find: "const isSame = suspect.life === life && suspect.beat === beat;",
+    replace: "const isSame = suspect.life === life && suspect.beat <= beat;",
+    caughtBy: { file: SUSPICION_TEST, test: LIVES },
+  },
+  {
+    name: "cluster: a node whose port answers is taken for gone",
+    guarantee: "G93",
+    file: "src/streams/cluster/node-suspicion.ts",
+    find: "while (await this.#parts.isRefused(peer)) {",
+    replace: "for (;;) {",
+    caughtBy: { file: SUSPICION_TEST, test: LIVES },
+  },
+  {
+    name: "cluster: a node is taken for gone long after its connection has ended",
+    guarantee: "G93",
+    file: "src/streams/cluster/node-watch.ts",
+    find: "this.#gone.has(node) || endedMs <= suspect.untilMs;",
+    replace: "this.#gone.has(node) || endedMs >= 0;",
+    caughtBy: {
+      file: "src/streams/cluster/node-watch.test.ts",
+      test: "NW3 a node whose process is gone is dead with the next look, and lives with its next sign",
+    },
+  },
+  {
+    name: "cluster: a node that may be taken for gone answers as before",
+    guarantee: "G93",
+    file: "src/streams/cluster/postgres-cluster.ts",
+    find: "this.#validUntilMs = Math.min(this.#validUntilMs, nowMs);",
+    replace: "this.#validUntilMs = Math.max(this.#validUntilMs, nowMs);",
+    caughtBy: {
+      file: "src/streams/cluster/postgres-cluster.test.ts",
+      test: "PC2 G93 a node that others may take for gone answers only shortly after each sign, and gives more of them",
+    },
+  },
+  {
+    name: "cluster: a sign of life from before a doubt ends it",
+    guarantee: "G93",
+    file: "src/streams/cluster/postgres-cluster.ts",
+    find: "if (sinceMs < 0) return;",
+    replace: "if (sinceMs < -1e9) return;",
+    caughtBy: {
+      file: "src/streams/cluster/postgres-cluster.test.ts",
+      test: "PC2 G93 a sign of life that was sent before the doubt does not end it",
+    },
+  },
+  {
+    name: "cluster: a copy of what the database has lost becomes the owner",
+    guarantee: "G94",
+    file: "src/streams/stores/journal/replay.ts",
+    find: "(before.crc !== crc || before.segment !== segment.number)",
+    replace: "before.crc < 0",
+    caughtBy: {
+      file: "test/postgres/follower.test.ts",
+      test: "FL1 a copy of what the database has lost since is not used",
+    },
+  },
+  {
+    name: "cluster: another node than the next owner keeps the copy",
+    guarantee: "G94",
+    file: "src/streams/core/assignment.ts",
+    find: "return assigneeOf(shard, others) === self;",
+    replace: "return assigneeOf(shard, nodes) === self;",
+    caughtBy: {
+      file: "src/streams/core/assignment.test.ts",
+      test: "PROTOCOL.md §24.4: AS5 the node that follows a shard is the one that takes it when its owner is gone or drains",
+    },
+  },
+  {
+    name: "cluster: an answer sends a client to a server that is no node",
+    guarantee: "G48",
+    file: "src/client/owner-transport.ts",
+    find: "const known = owner === undefined ? undefined : bases.get(baseOf(owner));",
+    replace: "const known = owner === undefined ? undefined : baseOf(owner);",
+    caughtBy: {
+      file: "src/client/owner-transport.test.ts",
+      test: "an owner that is not among the nodes is not asked, and neither is one of a server that is not",
     },
   },
 ];

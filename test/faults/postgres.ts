@@ -8,7 +8,7 @@ const OWNERSHIP = "src/streams/stores/postgres/ownership.ts";
 const STORE_TEST = "test/postgres/store.test.ts";
 const SIMULATION = "test/postgres/simulation.test.ts";
 const HISTORIES =
-  "S10 S11 S12 500 histories with lost answers, late statements, doubts, failovers and two owners are exact";
+  "S10 S11 S12 500 histories with lost answers, late statements, doubts, failovers, warm copies and two owners are exact";
 
 const on = (test: string) => ({ file: STORE_TEST, test: `a store in PostgreSQL > ${test}` });
 
@@ -138,5 +138,16 @@ export const postgresFaults: readonly Fault[] = [
       file: "test/postgres/copy.test.ts",
       test: "hapax copy > G101 a directory with an unfinished copy is opened by no server and no tool",
     },
+  },
+  {
+    name: "postgres: a frame whose answer was lost is sent to another place",
+    guarantee: "G81",
+    file: FENCE,
+    find: `if (step === "write") return tables.write(epoch, write);`,
+    replace: `if (step === "write") {
+      const isAgain = write.kind === "frame" && this.#isWaiting;
+      return tables.write(epoch, isAgain ? { ...write, position: write.position + 8 } : write);
+    }`,
+    caughtBy: { file: SIMULATION, test: HISTORIES },
   },
 ];

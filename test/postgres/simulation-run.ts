@@ -2,6 +2,7 @@
 
 import { isHapaxError } from "../../src/base/errors.ts";
 import type { PostgresStore, PostgresStoreOptions } from "../../src/streams/stores/postgres.ts";
+import { ShardFollower } from "../../src/streams/stores/postgres/follower.ts";
 import { openOnTables } from "../../src/streams/stores/postgres/postgres-store.ts";
 import {
   appended,
@@ -24,6 +25,8 @@ export interface SimulationResult {
   readonly barriers: number;
   readonly failovers: number;
   readonly moved: number;
+  /** Takeovers that went on with a warm copy. */
+  readonly warm: number;
 }
 
 /** Lets time pass until the promise has settled. */
@@ -65,6 +68,7 @@ class Stage {
   readonly ends: unknown[] = [];
   settled = 0;
   barriers = 0;
+  warm = 0;
   #lives = 0;
 
   constructor(seed: number) {
@@ -72,7 +76,18 @@ class Stage {
     this.server = new SimulatedServer(this.random, this.clock, harmsOf(this.random));
   }
 
-  open(parts: Partial<PostgresStoreOptions> = {}): Promise<PostgresStore> {
+  /** A warm copy for the next owner. */
+  follow(): ShardFollower {
+    return new ShardFollower(
+      new SimulatedLog(this.server, () => this.clock.nowMs()),
+      CLUSTER.storeId,
+    );
+  }
+
+  async open(
+    parts: Partial<PostgresStoreOptions> = {},
+    follower?: ShardFollower,
+  ): Promise<PostgresStore> {
     const tables = new SimulatedLog(this.server, () => this.clock.nowMs());
     const { clock, random } = this;
     const sizes = { segmentBytes: 4096, snapshotChanges: 12, snapshotMs: 600_000, cacheBytes: 0 };
@@ -84,7 +99,10 @@ class Stage {
       takeover: "now",
       ...parts,
     } as const;
-    return openOnTables(tables, CLUSTER, options, () => Promise.resolve());
+    const end = (): Promise<void> => Promise.resolve();
+    const store = await openOnTables(tables, CLUSTER, options, end, { follower });
+    if (store.isWarm) this.warm += 1;
+    return store;
   }
 
   /** Commits until it may not, or until it has done its share. */
@@ -113,11 +131,17 @@ export async function simulate(seed: number): Promise<SimulationResult> {
   const { clock, random, server } = stage;
   const lives = 2 + Math.floor(random.unit() * 3);
   const working: Promise<void>[] = [];
+  let follower: ShardFollower | undefined;
   for (let life = 0; life < lives; life += 1) {
     // The owner before goes on meanwhile: it is alive, and does not know.
-    const store = await drive(clock, stage.open());
+    // A copy may also follow one owner after the other, and have read what the second one has never seen.
+    const isUsed = random.unit() < 0.5;
+    const store = await drive(clock, stage.open({}, isUsed ? follower : undefined));
+    if (isUsed) follower = undefined;
     working.push(stage.work(store, 5 + Math.floor(random.unit() * 30)));
+    if (random.unit() < 0.8) follower ??= stage.follow();
     for (let turns = Math.floor(random.unit() * 60); turns > 0; turns -= 1) {
+      if (random.unit() < 0.2) follower?.look().catch(() => undefined);
       await turn();
       clock.advance(2);
     }
@@ -126,7 +150,7 @@ export async function simulate(seed: number): Promise<SimulationResult> {
   requireEnds(stage, seed);
   server.harms = NO_HARM;
   server.executeLate();
-  const last = await drive(clock, stage.open());
+  const last = await drive(clock, stage.open({}, follower));
   const world = describeWorld(last.world);
   const tail = last.world.byId.get(1 as never)?.tail ?? 0;
   const pieces = await drive(clock, readAll(last, 1, 0, tail));
@@ -145,6 +169,7 @@ export async function simulate(seed: number): Promise<SimulationResult> {
     barriers: stage.barriers,
     failovers: server.failovers,
     moved: stage.ends.length,
+    warm: stage.warm,
   };
 }
 

@@ -5,15 +5,16 @@ import { simulate, simulateGoingBack } from "./simulation-run.ts";
 
 const SEEDS = process.env["HAPAX_LONG"] === "1" ? 10_000 : 500;
 
-test(`S10 S11 S12 ${SEEDS} histories with lost answers, late statements, doubts, failovers and two owners are exact`, async () => {
-  const sum = { acked: 0, settled: 0, barriers: 0, failovers: 0, moved: 0 };
+test(`S10 S11 S12 ${SEEDS} histories with lost answers, late statements, doubts, failovers, warm copies and two owners are exact`, async () => {
+  const sum = { acked: 0, settled: 0, barriers: 0, failovers: 0, moved: 0, warm: 0 };
   for (let seed = 0; seed < SEEDS; seed += 1) {
-    const { acked, settled, barriers, failovers, moved } = await simulate(seed);
+    const { acked, settled, barriers, failovers, moved, warm } = await simulate(seed);
     sum.acked += acked;
     sum.settled += settled;
     sum.barriers += barriers;
     sum.failovers += failovers;
     sum.moved += moved;
+    sum.warm += warm;
   }
   console.log(JSON.stringify(sum));
   // A simulation in which nothing happens proves nothing.

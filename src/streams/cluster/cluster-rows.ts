@@ -31,6 +31,8 @@ export interface ClusterView {
 }
 
 const NAMES_KEPT_MAX = 10_000;
+/** More takeovers than there can have been since the moment that was restored. */
+const RESTORE_EPOCHS = 1000;
 
 export class ClusterRows implements NameBook {
   readonly #session: Session;
@@ -93,6 +95,21 @@ export class ClusterRows implements NameBook {
       [shard, node ?? null],
     );
     return rows.length > 0;
+  }
+
+  /**
+   * Makes the rows those of another incarnation, after the database was restored to an earlier moment. The epochs rise so far that no
+   * process of before has a larger one. Answers the incarnation, and how many shards there are.
+   */
+  async acceptRestore(): Promise<{ readonly incarnation: number; readonly shards: number }> {
+    const { rows } = await this.#session.run(
+      `WITH next AS (UPDATE ${this.#schema}.hapax_cluster SET incarnation = incarnation + 1 RETURNING incarnation),
+          gone AS (DELETE FROM ${this.#schema}.hapax_node)
+        UPDATE ${this.#schema}.hapax_shard s SET epoch = epoch + ${RESTORE_EPOCHS}, owner = NULL, life = NULL,
+          released_lsn = NULL, released_crc = NULL FROM next RETURNING next.incarnation`,
+      [],
+    );
+    return { incarnation: sqlNumber(rows[0]?.["incarnation"]), shards: rows.length };
   }
 
   /** Gives a shard up that this process owns by its row alone: it has no open store for it. */

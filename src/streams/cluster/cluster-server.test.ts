@@ -384,6 +384,14 @@ describe("PROTOCOL.md §24.3: calls about several streams", () => {
     await server.close();
   });
 
+  test("a call about a stream that names none, or by another method, is refused as on one server", async () => {
+    const { server, ask } = openNode();
+    await server.join();
+    expect((await ask("DELETE", "/_hapax/producers")).status).toBe(405);
+    expect((await ask("GET", "/_hapax/producers")).status).toBe(400);
+    await server.close();
+  });
+
   test("a transaction over placements is refused by name; within one it goes to its shard", async () => {
     const { server, ask, sent } = openNode();
     await server.join();

@@ -33,6 +33,8 @@ export interface ClusterTablesParts {
   readonly epochNow: () => number;
   /** Gives the takeover up. */
   readonly abort: (reason: Error) => void;
+  /** Called after each takeover that was answered. */
+  readonly onTaken: () => void;
 }
 
 export class ClusterTables implements ShardTables {
@@ -60,7 +62,9 @@ export class ClusterTables implements ShardTables {
       abort(error);
       throw error;
     }
-    return this.#tables.take(epoch, owner);
+    const taken = await this.#tables.take(epoch, owner);
+    this.#parts.onTaken();
+    return taken;
   }
 
   /** Keeps the row of the node, which owns other shards. */

@@ -138,7 +138,7 @@ export class Gathering {
 
   #ownMetrics(): string {
     const { cluster, counts, owned } = this.#parts;
-    const { orphans, takeovers, nodes } = cluster.state();
+    const { orphans, takeovers, warmTakeovers, copies, nodes } = cluster.state();
     const alive = nodes.filter(({ isAlive }) => isAlive).length;
     const one = (name: string, kind: string, help: string, value: number): readonly string[] => [
       ...metricHead(name, kind, help),
@@ -149,6 +149,13 @@ export class Gathering {
       one("hapax_cluster_shards_owned", "gauge", "Shards of this node.", owned().length),
       one("hapax_cluster_shards_orphaned", "gauge", "Shards without an owner.", orphans.length),
       one("hapax_cluster_takeovers_total", "counter", "Shards taken since the start.", takeovers),
+      one(
+        "hapax_cluster_warm_takeovers_total",
+        "counter",
+        "Shards taken that went on with a warm copy.",
+        warmTakeovers,
+      ),
+      one("hapax_cluster_copies", "gauge", "Warm copies of shards of other nodes.", copies),
       one(
         "hapax_cluster_forwarded_total",
         "counter",

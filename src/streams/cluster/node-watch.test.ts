@@ -45,3 +45,28 @@ describe("patience with nodes", () => {
     expect(watch.isAlive("n1", endMs + 1001)).toBe(false);
   });
 });
+
+test("NW3 a node whose process is gone is dead with the next look, and lives with its next sign", () => {
+  const watch = new NodeWatch(1000);
+  const at = (nowMs: number, beat: number): void => {
+    watch.saw([{ node: "n1", life: "l1", beat }], nowMs, nowMs + 1);
+  };
+  at(0, 7);
+  watch.suspect({ node: "n1", life: "l1", beat: 7 }, 2, 2000);
+  expect(watch.isAlive("n1", 2)).toBe(true);
+  at(100, 7);
+  expect([watch.isAlive("n1", 101), watch.goneSinceMs("n1")]).toEqual([false, 2]);
+  at(200, 8);
+  expect([watch.isAlive("n1", 201), watch.goneSinceMs("n1")]).toEqual([true, undefined]);
+  at(300, 8);
+  expect(watch.isAlive("n1", 301)).toBe(true);
+  // A sign that came before the second look: it was wrongly suspected.
+  watch.suspect({ node: "n1", life: "l1", beat: 8 }, 302, 2000);
+  at(400, 9);
+  at(500, 9);
+  expect(watch.isAlive("n1", 501)).toBe(true);
+  // A look that comes too late: it may have been silent for other reasons.
+  watch.suspect({ node: "n1", life: "l1", beat: 9 }, 502, 590);
+  at(600, 9);
+  expect(watch.isAlive("n1", 601)).toBe(true);
+});

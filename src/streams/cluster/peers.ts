@@ -42,3 +42,14 @@ export interface Peers {
   /** Asks a node to look whether a shard is its own by now. */
   nudge(peer: string): void;
 }
+
+/** PORT. Notices the end of other nodes. */
+export interface PeerWatch {
+  /**
+   * Keeps a connection to a node, so that both see when it ends. Calls `onBroken` each time that it has ended without a word of the
+   * other side. Returns what ends it.
+   */
+  watch(peer: string, onBroken: () => void): () => void;
+  /** Whether the machine of a node says that nothing listens at its port. */
+  isRefused(peer: string): Promise<boolean>;
+}

@@ -3,19 +3,21 @@
  * as the others (core/assignment.ts). It takes what is its own by that plan, and gives up what is not.
  *
  *   - PC1 safety rests on the epoch in every commit, and on nothing here;
- *   - PC2 `isValid` ends before any other node may take a shard over: a lease of this node, less a margin, after the last sign of life
- *     that was stored, counted from when it was sent;
+ *   - PC2 `isValid` ends before any other node may answer for a shard: a lease of this node, less a margin, after the last sign of life
+ *     that was stored, counted from when it was sent. After the connection of another node has ended (`doubt`), which may take this
+ *     process for gone, it is `DOUBT_VALID_MS` for a while, and a node that takes over from one that is gone answers later than that;
  *   - PC3 signs of life do not wait for a shard that is opened or given up;
  *   - PC4 an epoch that falls means that the database has gone back: this node takes nothing more, and answers for nothing.
  */
 
 import type { Clock } from "../../base/clock.ts";
 import type { Cluster, ClusterState, ShardOwner, ShardHost } from "../cluster.ts";
-import { decidePlan, type SeenShard } from "../core/assignment.ts";
+import { decidePlan, isFollower, type SeenNode, type SeenShard } from "../core/assignment.ts";
 import type { ShardId } from "../core/placement.ts";
 import type { StoreSupport } from "../store.ts";
 import type { PostgresStoreOptions } from "../stores/postgres/contract.ts";
 import { keepsPromise } from "../stores/postgres/engine-checks.ts";
+import { ShardFollower } from "../stores/postgres/follower.ts";
 import { openOnTables } from "../stores/postgres/postgres-store.ts";
 import { PostgresTables } from "../stores/postgres/postgres-tables.ts";
 import type { ClusterRow } from "../stores/postgres/schema.ts";
@@ -27,12 +29,23 @@ import {
   type NodeFacts,
 } from "./cluster-rows.ts";
 import { ClusterTables } from "./cluster-tables.ts";
+import { NodeSuspicion } from "./node-suspicion.ts";
 import { NodeWatch } from "./node-watch.ts";
+import type { Peers, PeerWatch } from "./peers.ts";
+import { ShardFollowers } from "./shard-followers.ts";
 
 /** How often in a lease a node gives a sign of life and looks at the others. */
 const SIGNS = 5;
 /** The part of a lease for which a node answers after its last sign of life. */
 const VALID_SHARE = 0.8;
+/** The part of a lease for which an owner waits before it gives a shard to a node that is to make a copy first. */
+const COPY_SHARE = 0.5;
+/** How long a node that others may take for gone gives more signs of life, how often, and how long each of them is worth. */
+const DOUBT_MS = 3000;
+const DOUBT_LOOK_MS = 50;
+const DOUBT_VALID_MS = 250;
+/** From a takeover to the first answer, if the former owner was gone and not silent for a lease. A fifth more for its clock. */
+const GONE_WAIT_MS = 300;
 /** Between two looks that something has asked for. */
 const LOOK_MS_MIN = 20;
 /** A row of a node that is dead for so many leases, and owns nothing, is removed. */
@@ -49,8 +62,9 @@ export interface PostgresClusterParts {
   readonly leaseMs: number;
   readonly store: Omit<PostgresStoreOptions, "takeover" | "signal" | "onLost" | "node" | "leaseMs">;
   readonly onNote: (note: string, level?: "warn") => void;
-  /** Asks another node to look at the rows. */
-  readonly nudge: (peer: string) => void;
+  readonly peers: PeerWatch & Pick<Peers, "nudge">;
+  /** Keeps warm copies of what this node would own next. */
+  readonly keepsCopies: boolean;
 }
 
 /** What this node does with a shard. A shard without an entry is no concern of this node. */
@@ -65,7 +79,11 @@ export class PostgresCluster implements Cluster {
   readonly names: ClusterRows;
   readonly #parts: PostgresClusterParts;
   readonly #watch: NodeWatch;
+  readonly #suspicion: NodeSuspicion;
+  readonly #followers: ShardFollowers;
   readonly #mine = new Map<ShardId, Mine>();
+  /** The nodes that shards of this one are for, and since when. */
+  readonly #wanted = new Map<ShardId, { readonly to: string; readonly sinceMs: number }>();
   /** Since when a shard has no owner, by the steady clock. */
   readonly #unowned = new Map<ShardId, number>();
   readonly #deadSince = new Map<string, number>();
@@ -79,11 +97,13 @@ export class PostgresCluster implements Cluster {
   #nodes: ReadonlyMap<string, FoundNode> = new Map();
   #host: ShardHost | undefined;
   #validUntilMs = -1;
+  #doubtedMs = -Infinity;
   #isDraining = false;
   #isReplaced = false;
   #hasGoneBack = false;
   #isClosed = false;
   #takeovers = 0;
+  #warmTakeovers = 0;
   #looking: Promise<void> | undefined;
   #isAskedFor = false;
   #cancel: () => void = () => undefined;
@@ -96,6 +116,19 @@ export class PostgresCluster implements Cluster {
     this.supports = { durability: parts.store.durability ?? "replicated" };
     this.names = parts.rows;
     this.#watch = new NodeWatch(parts.leaseMs);
+    const { clock, leaseMs, peers, row } = parts;
+    this.#suspicion = new NodeSuspicion({
+      clock,
+      watch: this.#watch,
+      look: () => this.#lookNow(),
+      connect: (peer, onBroken) => peers.watch(peer, onBroken),
+      isRefused: (peer) => peers.isRefused(peer),
+    });
+    this.#followers = new ShardFollowers({
+      clock,
+      lookMs: leaseMs / SIGNS,
+      open: (shard) => new ShardFollower(this.#tablesOf(shard), row.storeId),
+    });
   }
 
   get isValid(): boolean {
@@ -136,6 +169,14 @@ export class PostgresCluster implements Cluster {
     this.#schedule(Math.max(0, LOOK_MS_MIN - sinceMs));
   }
 
+  /** Another node may take this process for gone. */
+  doubt(): void {
+    const nowMs = this.#parts.clock.steadyMs();
+    this.#doubtedMs = nowMs;
+    this.#validUntilMs = Math.min(this.#validUntilMs, nowMs);
+    this.look();
+  }
+
   state(): ClusterState {
     const nowMs = this.#parts.clock.steadyMs();
     const { leaseMs } = this.#parts;
@@ -156,6 +197,8 @@ export class PostgresCluster implements Cluster {
       }),
       orphans: [...this.#unowned].filter(([, since]) => nowMs - since > leaseMs).map(([id]) => id),
       takeovers: this.#takeovers,
+      warmTakeovers: this.#warmTakeovers,
+      copies: this.#followers.warm,
     };
   }
 
@@ -177,6 +220,8 @@ export class PostgresCluster implements Cluster {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#cancel();
+    this.#followers.keep(new Set());
+    this.#suspicion.keep([]);
     await this.#looking;
     await this.#parts.rows.remove(this.#parts.facts).catch(() => undefined);
     await this.#parts.session.close();
@@ -198,7 +243,9 @@ export class PostgresCluster implements Cluster {
         if (this.#looking !== looking) return;
         this.#looking = undefined;
         if (this.#isClosed) return;
-        this.#schedule(this.#isAskedFor ? LOOK_MS_MIN : this.#parts.leaseMs / SIGNS);
+        const isDoubted = this.#parts.clock.steadyMs() - this.#doubtedMs < DOUBT_MS;
+        const pauseMs = isDoubted ? DOUBT_LOOK_MS : this.#parts.leaseMs / SIGNS;
+        this.#schedule(this.#isAskedFor ? LOOK_MS_MIN : pauseMs);
         this.#isAskedFor = false;
       });
     this.#looking = looking;
@@ -220,7 +267,7 @@ export class PostgresCluster implements Cluster {
     this.#watch.saw(found.nodes, begunMs, endedMs);
     this.#found = found;
     this.#nodes = new Map(found.nodes.map((node) => [node.node, node]));
-    if (found.isSigned) this.#validUntilMs = begunMs + leaseMs * VALID_SHARE;
+    if (found.isSigned) this.#signed(begunMs, leaseMs * VALID_SHARE);
     else if (!this.#isReplaced) {
       this.#isReplaced = true;
       onNote(`another process is the node ${facts.node} now: this one answers no more`, "warn");
@@ -229,6 +276,15 @@ export class PostgresCluster implements Cluster {
     this.#dropLost();
     if (this.#isInOrder()) this.#follow(endedMs);
     this.#host?.changed();
+  }
+
+  /** A sign of life that was sent at this moment is stored. */
+  #signed(begunMs: number, validMs: number): void {
+    const sinceMs = begunMs - this.#doubtedMs;
+    // It was sent before the doubt.
+    if (sinceMs < 0) return;
+    this.#validUntilMs =
+      begunMs + (sinceMs < DOUBT_MS ? Math.min(DOUBT_VALID_MS, validMs) : validMs);
   }
 
   /** Whether no epoch has fallen. */
@@ -273,12 +329,17 @@ export class PostgresCluster implements Cluster {
       } else if (!this.#unowned.has(shard)) this.#unowned.set(shard, nowMs);
     }
     this.#forget(nodes, nowMs);
+    const others = nodes.filter(({ node, isAlive }) => isAlive && node !== facts.node);
+    this.#suspicion.keep(this.#isReplaced ? [] : others);
     const { take, release } = decidePlan(facts, nodes, shards);
     for (const seen of take) {
       const isSoon = (this.#notBefore.get(seen.shard) ?? 0) > nowMs;
       if (!isSoon && !this.#mine.has(seen.shard)) this.#run(this.#take(seen));
     }
-    const leaving = release.filter(({ shard }) => this.#mine.get(shard)?.kind === "owned");
+    this.#followers.keep(new Set(this.#copied(nodes, shards)));
+    const leaving = release.filter(
+      ({ shard, to }) => this.#mine.get(shard)?.kind === "owned" && this.#isDue(shard, to, nowMs),
+    );
     // A node that drains gives all up at once. Otherwise one after the other: most of the streams go on.
     const now = this.#isDraining ? leaving : leaving.slice(0, 1);
     for (const { shard, to } of now) this.#run(this.#release(shard, to));
@@ -286,6 +347,34 @@ export class PostgresCluster implements Cluster {
       const isOver = owner?.life === facts.life && !this.#mine.has(shard);
       if (isOver) this.#run(this.#parts.rows.free(shard, epoch, facts.life));
     }
+  }
+
+  /** Whether a shard is given up now: a node that has just come makes a copy first. */
+  #isDue(shard: ShardId, to: string, nowMs: number): boolean {
+    if (this.#isDraining || !this.#parts.keepsCopies) return true;
+    const known = this.#wanted.get(shard);
+    if (known?.to !== to) {
+      this.#wanted.set(shard, { to, sinceMs: nowMs });
+      return false;
+    }
+    return nowMs - known.sinceMs >= this.#parts.leaseMs * COPY_SHARE;
+  }
+
+  /** The shards that this node keeps a warm copy of. */
+  #copied(nodes: readonly SeenNode[], shards: readonly SeenShard[]): readonly ShardId[] {
+    if (!this.#parts.keepsCopies || this.#isReplaced) return [];
+    return shards
+      .filter((seen) => !this.#mine.has(seen.shard) && isFollower(this.self, seen, nodes))
+      .map(({ shard }) => shard);
+  }
+
+  #tablesOf(shard: ShardId): PostgresTables {
+    const { session, schema, store } = this.#parts;
+    return new PostgresTables(session, {
+      schema,
+      shard,
+      keepsPromise: (level, standbys) => keepsPromise(store, level, standbys),
+    });
   }
 
   #run(move: Promise<void>): void {
@@ -308,16 +397,16 @@ export class PostgresCluster implements Cluster {
     return isOwn ? { ...seen, owner: undefined } : seen;
   }
 
-  async #take({ shard, epoch }: SeenShard): Promise<void> {
+  async #take({ shard, epoch, owner }: SeenShard): Promise<void> {
     const { session, schema, row, facts, clock, leaseMs, store: given, onNote } = this.#parts;
     this.#mine.set(shard, { kind: "opening" });
+    const follower = this.#followers.take(shard);
+    const goneMs = owner === undefined ? undefined : this.#watch.goneSinceMs(owner.node);
+    let takenMs = 0;
     const controller = new AbortController();
     const tables = new ClusterTables({
-      tables: new PostgresTables(session, {
-        schema,
-        shard,
-        keepsPromise: (level, standbys) => keepsPromise(given, level, standbys),
-      }),
+      tables: this.#tablesOf(shard),
+      onTaken: () => (takenMs = clock.steadyMs()),
       session,
       schema,
       shard,
@@ -335,7 +424,13 @@ export class PostgresCluster implements Cluster {
     };
     try {
       const end = (): Promise<void> => Promise.resolve();
-      const store = await openOnTables(tables, row, options, end, facts.life);
+      const store = await openOnTables(tables, row, options, end, { life: facts.life, follower });
+      if (goneMs !== undefined) {
+        // Later than that, a former owner that lives after all may answer for a lease after its last sign.
+        const waitMs = takenMs - goneMs < DOUBT_MS ? GONE_WAIT_MS : leaseMs;
+        await pause(clock, waitMs - (clock.steadyMs() - takenMs));
+      }
+      if (store.isWarm) this.#warmTakeovers += 1;
       this.#mine.set(shard, { kind: "owned", epoch: store.epoch });
       this.#takeovers += 1;
       this.#unowned.delete(shard);
@@ -343,6 +438,7 @@ export class PostgresCluster implements Cluster {
       this.#host?.take(shard, store);
       this.#tellOthers();
     } catch (error) {
+      follower?.stop();
       this.#mine.delete(shard);
       this.#notBefore.set(shard, clock.steadyMs() + leaseMs / SIGNS);
       if (!controller.signal.aborted) {
@@ -354,16 +450,17 @@ export class PostgresCluster implements Cluster {
 
   async #release(shard: ShardId, to: string | undefined): Promise<void> {
     this.#mine.set(shard, { kind: "leaving" });
+    this.#wanted.delete(shard);
     await this.#host?.giveUp(shard);
     this.#mine.delete(shard);
     // Until the next look the rows that were read say that it is still this node's: that counts as no owner.
     const peer = to === undefined ? undefined : this.#nodes.get(to)?.peer;
-    if (peer !== undefined) this.#parts.nudge(peer);
+    if (peer !== undefined) this.#parts.peers.nudge(peer);
   }
 
   #tellOthers(): void {
     for (const { node, peer } of this.#found.nodes) {
-      if (node !== this.self && peer !== undefined) this.#parts.nudge(peer);
+      if (node !== this.self && peer !== undefined) this.#parts.peers.nudge(peer);
     }
   }
 
@@ -379,4 +476,11 @@ export class PostgresCluster implements Cluster {
       }
     }
   }
+}
+
+function pause(clock: Clock, ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    if (ms <= 0) resolve();
+    else clock.after(ms, resolve);
+  });
 }

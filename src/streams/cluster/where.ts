@@ -108,6 +108,16 @@ export function requireSame(placement: string, other: string, what: string): voi
   throw new HapaxError("placement_mixed", words);
 }
 
+function whereOfQuery(exchange: Exchange): Where {
+  let placement: string;
+  try {
+    placement = placementOf(streamInQuery(exchange));
+  } catch {
+    return FRONT; // It refuses the method or the query as every server does.
+  }
+  return { kind: "placement", placement };
+}
+
 function whereOfReserved(exchange: Exchange): Where {
   const { path, method } = exchange;
   if (HEALTH.has(path)) return { kind: "health" };
@@ -119,7 +129,7 @@ function whereOfReserved(exchange: Exchange): Where {
   if (path.startsWith(`${TRANSACTIONS}/`)) return { kind: "outcome" };
   const isNewId = path === `${OWN_PREFIX}producers` && method === "POST";
   if ((OF_STREAMS.has(path) || path.startsWith(`${OWN_PREFIX}producers/`)) && !isNewId) {
-    return { kind: "placement", placement: placementOf(streamInQuery(exchange)) };
+    return whereOfQuery(exchange);
   }
   if (path.startsWith(GROUPS)) {
     const [encoded = "", verb = ""] = path.slice(GROUPS.length).split("/");

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { decidePlan, type SeenNode, type SeenShard, assigneeOf } from "./assignment.ts";
+import { assigneeOf, decidePlan, isFollower, type SeenNode, type SeenShard } from "./assignment.ts";
 import type { ShardId } from "./placement.ts";
 
 const node = (name: string, more: Partial<SeenNode> = {}): SeenNode => {
@@ -99,4 +99,25 @@ describe("PROTOCOL.md §24.4: who owns which shard", () => {
       { numRuns: 200 },
     );
   });
+});
+
+test("PROTOCOL.md §24.4: AS5 the node that follows a shard is the one that takes it when its owner is gone or drains", () => {
+  const nodes = ["n1", "n2", "n3"].map((name) => node(name));
+  for (const shard of SHARDS) {
+    for (const pinned of [undefined, "n2"]) {
+      const owner = assigneeOf(seen(shard, { pinned }), nodes) ?? "";
+      const owned = seen(shard, { pinned, owner: { node: owner, life: `${owner}-1` } });
+      const followers = nodes.filter((one) => isFollower(one.node, owned, nodes));
+      expect(followers).toHaveLength(1);
+      const gone = nodes.map((one) => ({ ...one, isAlive: one.node !== owner }));
+      const drained = nodes.map((one) => ({ ...one, isDraining: one.node === owner }));
+      for (const after of [gone, drained]) {
+        expect(assigneeOf(owned, after)).toBe(followers[0]?.node);
+      }
+    }
+  }
+  // With one node there is no other one.
+  expect(isFollower("n1", seen(0 as ShardId, { owner: { node: "n1", life: "n1-1" } }), nodes)).toBe(
+    false,
+  );
 });

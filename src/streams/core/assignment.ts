@@ -6,7 +6,8 @@
  *     shards;
  *   - AS2 a pin wins, as long as its node is there;
  *   - AS3 a shard with a living owner is given up by that owner, and taken by no other node;
- *   - AS4 a shard is taken by its target alone, and only if it is free or its owner is dead.
+ *   - AS4 a shard is taken by its target alone, and only if it is free or its owner is dead;
+ *   - AS5 a shard is followed by the node that is its target without its owner: the next owner, whether this one ends or gives it up.
  */
 
 import { hashText, type ShardId } from "./placement.ts";
@@ -52,6 +53,17 @@ export function assigneeOf(
     if (isBetter) best = { node, score };
   }
   return best?.node;
+}
+
+/** Whether a node keeps a warm copy of a shard that it does not own. */
+export function isFollower(
+  self: string,
+  { owner, ...shard }: Pick<SeenShard, "shard" | "pinned" | "owner">,
+  nodes: readonly SeenNode[],
+): boolean {
+  if (owner?.node === self) return false;
+  const others = nodes.filter(({ node }) => node !== owner?.node);
+  return assigneeOf(shard, others) === self;
 }
 
 /** What `self` does now. */

@@ -146,6 +146,11 @@ export class Restoration {
     return this.#world.version >= this.#endVersion;
   }
 
+  /** Frees what is only needed until the changes have reached the images. */
+  forgetImages(): void {
+    if (this.isComplete) this.#versions.clear();
+  }
+
   /** Applies a change unless an image contains it. `ordinal` counts all changes of the world from 0. */
   replay(change: Change, ordinal: number): void {
     if (this.#isWanted(change, ordinal)) this.#apply(change, ordinal);

@@ -37,6 +37,8 @@ export interface ClusterNodeOptions extends Omit<NodeServerOptions, "store"> {
   readonly advertise?: string;
   /** `host:port` for the other nodes. */
   readonly peers: string;
+  /** `host:port` where the other nodes reach it. Default: the host of its own URL, or the address that it listens on. */
+  readonly advertisePeers?: string;
   /** The text that all nodes share. */
   readonly peerKey: string;
   /** How many shards a new cluster gets. Default 16. */
@@ -44,6 +46,8 @@ export interface ClusterNodeOptions extends Omit<NodeServerOptions, "store"> {
   /** The same on all nodes. Default 5,000. */
   readonly leaseMs?: number;
   readonly version?: string;
+  /** Keeps a copy in memory of each shard that this node would own next. Default true. */
+  readonly warmCopies?: boolean;
   readonly databaseOptions?: Pick<
     PostgresStoreOptions,
     "durability" | "replication" | "schema" | "segmentBytes" | "snapshotBytes"
@@ -81,7 +85,8 @@ export async function startClusterNode(given: ClusterNodeOptions): Promise<Clust
     const emptyStore = openMemoryStore({ bytesMax: 0 });
     const server = createClusterServer({ ...components, cluster, peers, emptyStore }, options);
     const look = (): void => cluster.look();
-    const port = await openPeerPort(server, { listen: options.peers, key, onFault, look });
+    const doubt = (): void => cluster.doubt();
+    const port = await openPeerPort(server, { listen: options.peers, key, onFault, look, doubt });
     undo.unshift(() => port.close());
     const budget = new BodyBudget(
       options.bodyBytesPerSecondMin,
@@ -98,7 +103,8 @@ export async function startClusterNode(given: ClusterNodeOptions): Promise<Clust
     if (reached.url === "") {
       reached.url = listeningUrlOf(listening.http, options.tls === undefined ? "http" : "https");
     }
-    reached.peer = advertisedPeer(options.peers, port.port, reached.url);
+    const own = advertisedPeer(options.peers, port.port, reached.url);
+    reached.peer = options.advertisePeers ?? own;
     await server.join();
     const durability = cluster.supports.durability;
     return asNode(server, { url: reached.url, durability, listening, budget, port, peers });
@@ -148,7 +154,8 @@ async function createCluster(
     leaseMs,
     store: { ...databaseOptions, onWarning: (warning) => onNote(warning, "warn") },
     onNote,
-    nudge: (peer) => peers.nudge(peer),
+    peers,
+    keepsCopies: options.warmCopies ?? true,
   });
 }
 

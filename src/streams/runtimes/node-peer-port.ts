@@ -2,17 +2,18 @@
 
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { systemClock } from "../../base/clock.ts";
-import { PEER, PEER_LOOK_PATH } from "../../protocol/cluster.ts";
+import { PEER, PEER_LOOK_PATH, PEER_WATCH_PATH } from "../../protocol/cluster.ts";
 import type { ClientCertificate } from "../access/identity.ts";
 import { KeptExchange } from "../cluster/kept-exchange.ts";
 import type { ClusterServer } from "../cluster/cluster-server.ts";
 import type { ShardId } from "../core/placement.ts";
 import { BodyBudget } from "../server/body-budget.ts";
-import type { Exchange, ServerAnswer } from "../server/exchange.ts";
+import type { Exchange, LiveSink, ServerAnswer } from "../server/exchange.ts";
 import type { RequestServer } from "../server.ts";
 import { Connections } from "./node-connections.ts";
 import { createListener } from "./node-listener.ts";
-import { addressOf, KEEP_ALIVE_MS, PEER_IDENTITY, PEER_TLS } from "./node-peers.ts";
+import { KEEP_ALIVE_MS, PEER_IDENTITY, PEER_TLS } from "./node-peer-tls.ts";
+import { addressOf } from "./node-peers.ts";
 import { endSocket, refuseSocket } from "./node-refusals.ts";
 
 const HANDSHAKE_MS = 5000;
@@ -29,6 +30,8 @@ export interface PeerPortParts {
   readonly listen: string;
   readonly key: Buffer;
   readonly look: () => void;
+  /** Called when another node has lost its connection to this one. */
+  readonly doubt: () => void;
   readonly onFault: (error: unknown) => void;
 }
 
@@ -40,8 +43,12 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
     isDraining: false,
     nextRequestId: () => server.nextRequestId(),
     drain: () => undefined,
-    handle: (exchange) => answerPeer(exchange, server, parts.look),
+    handle: (exchange) => {
+      if (exchange.path === PEER_WATCH_PATH) return Promise.resolve(watched.answer());
+      return answerPeer(exchange, server, parts.look);
+    },
   };
+  const watched = new Watched(parts.doubt);
   const connections = new Connections({
     refuse: (code, socket) => refuseSocket(code, socket, server.nextRequestId()),
     end: endSocket,
@@ -74,6 +81,7 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
       const closed = new Promise<void>((resolve) => {
         tls.close(() => resolve());
       });
+      watched.end();
       connections.drain();
       const cut = setTimeout(() => {
         for (const socket of open) socket.destroy();
@@ -84,6 +92,33 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
       http.close();
     },
   };
+}
+
+/** Answers that other nodes keep open, to see when this process ends. */
+class Watched {
+  readonly #doubt: () => void;
+  readonly #sinks = new Set<LiveSink>();
+
+  constructor(doubt: () => void) {
+    this.#doubt = doubt;
+  }
+
+  answer(): ServerAnswer {
+    const live = (sink: LiveSink): void => {
+      this.#sinks.add(sink);
+      sink.onClose(() => {
+        if (this.#sinks.delete(sink)) this.#doubt();
+      });
+    };
+    return { status: 200, headers: {}, live };
+  }
+
+  /** Ends them with a word: this node stops in order. */
+  end(): void {
+    const sinks = [...this.#sinks];
+    this.#sinks.clear();
+    for (const sink of sinks) sink.end();
+  }
 }
 
 /** Bodies of all nodes together. Each of them has counted its own already. */

@@ -14,13 +14,17 @@ import { openMemoryStore } from "../stores/memory.ts";
 import { nodeComponents } from "./node-components.ts";
 import { listen, listeningUrlOf, openListener } from "./node-listening.ts";
 import { openPeerPort } from "./node-peer-port.ts";
-import { createNodePeers, PEER_TLS, peerKeyOf } from "./node-peers.ts";
+import { PEER_TLS } from "./node-peer-tls.ts";
+import { createNodePeers, peerKeyOf } from "./node-peers.ts";
 
 const KEY = peerKeyOf("a key of the tests that is long enough");
 const TEXT = { "content-type": "text/plain" };
 
 interface TestNode {
   readonly url: string;
+  readonly peer: string;
+  /** How often another node has lost its connection. */
+  readonly doubts: () => number;
   readonly server: ClusterServer;
   readonly stop: () => Promise<void>;
 }
@@ -47,8 +51,9 @@ async function openNode(
   const emptyStore = openMemoryStore({ bytesMax: 0 });
   const parts = { ...nodeComponents({}, place), cluster, peers, emptyStore };
   const server = createClusterServer(parts);
-  const look = (): void => undefined;
-  const port = await openPeerPort(server, { listen: "127.0.0.1:0", key: KEY, onFault, look });
+  const given = { listen: "127.0.0.1:0", key: KEY, onFault, look: onFault };
+  let doubts = 0;
+  const port = await openPeerPort(server, { ...given, doubt: () => (doubts += 1) });
   const budget = new BodyBudget(0, systemClock, server.options.bodiesBytesMax);
   const listening = await openListener(server, {}, budget, onFault);
   await listen(listening.http, 0, "127.0.0.1");
@@ -64,7 +69,7 @@ async function openNode(
     await port.close();
     await server.close();
   };
-  return { url: reached.url, server, stop };
+  return { url: reached.url, peer, server, doubts: () => doubts, stop };
 }
 
 /** The path of a placement of this shard. */
@@ -146,4 +151,30 @@ test("PROTOCOL.md §24.2: a request without a line of its host has one on its wa
     201,
     `https://streams.example/base${path}`,
   ]);
+});
+
+test("SU1 the end of a connection that another node keeps is seen by the node, and a stop in order is no such end", async () => {
+  const peers = createNodePeers(KEY);
+  let broken = 0;
+  const watch = (): (() => void) => peers.watch(one.peer, () => (broken += 1));
+  const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 50));
+  // The first ones may end before they are there.
+  const seen = async (): Promise<number> => {
+    const end = watch();
+    await pause();
+    end();
+    await pause();
+    return one.doubts();
+  };
+  await expect.poll(seen, { timeout: 10_000 }).toBeGreaterThan(0);
+  const doubts = one.doubts();
+  const end = watch();
+  await pause();
+  expect(await peers.isRefused(one.peer)).toBe(false);
+  await one.stop();
+  expect(await peers.isRefused(one.peer)).toBe(true);
+  end();
+  expect([broken, one.doubts()]).toEqual([0, doubts]);
+  peers.close();
+  one = await openNode("one", 0, owners);
 });

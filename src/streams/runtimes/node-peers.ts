@@ -9,20 +9,13 @@ import { Agent, request as httpsRequest } from "node:https";
 import type { TLSSocket } from "node:tls";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { PEER, PEER_LOOK_PATH, PEER_PREFIX } from "../../protocol/cluster.ts";
-import type { PeerOutcome, PeerRequest, Peers } from "../cluster/peers.ts";
+import type { PeerOutcome, PeerRequest, Peers, PeerWatch } from "../cluster/peers.ts";
+import { KEEP_ALIVE_MS, peerTlsOf } from "./node-peer-tls.ts";
+import { isRefused, watchPeer } from "./node-peer-watch.ts";
 import type { AnswerHeaders, LiveAnswer, LiveSink } from "../server/exchange.ts";
 
-/** With forward secrecy: who learns the key later cannot read what was recorded. */
-export const PEER_TLS = {
-  ciphers: "ECDHE-PSK-CHACHA20-POLY1305",
-  minVersion: "TLSv1.2",
-  maxVersion: "TLSv1.2",
-} as const;
-export const PEER_IDENTITY = "hapax-peer";
 const KEY_CHARS_MIN = 32;
 const CONNECT_MS = 2000;
-/** After so long without a byte the system asks whether the other machine is there: live answers have no end of their own. */
-export const KEEP_ALIVE_MS = 10_000;
 /** A larger answer goes on as it comes, so that no node holds it whole. */
 const WHOLE_BYTES_MAX = 256 * 1024;
 /** A page of a list has 1,000 entries, the longest of them of some 8 kB with all that is escaped. */
@@ -54,19 +47,12 @@ export function peerKeyOf(text: string): Buffer {
   return createHash("sha256").update(`hapax peer key\n${trimmed}`).digest();
 }
 
-export interface NodePeers extends Peers {
+export interface NodePeers extends Peers, PeerWatch {
   close(): void;
 }
 
 export function createNodePeers(key: Buffer): NodePeers {
-  const agent = new Agent({
-    keepAlive: true,
-    noDelay: true,
-    ...PEER_TLS,
-    pskCallback: () => ({ psk: key, identity: PEER_IDENTITY }),
-    // The key is the proof of both sides.
-    checkServerIdentity: () => undefined,
-  });
+  const agent = new Agent({ keepAlive: true, noDelay: true, ...peerTlsOf(key) });
   return {
     send: (peer, request) => send(agent, peer, request),
     nudge(peer) {
@@ -83,6 +69,8 @@ export function createNodePeers(key: Buffer): NodePeers {
       asked.setTimeout(CONNECT_MS, () => asked.destroy());
       asked.end();
     },
+    watch: (peer, onBroken) => watchPeer({ key, ...addressOf(peer) }, onBroken),
+    isRefused: (peer) => isRefused(addressOf(peer)),
     close: () => agent.destroy(),
   };
 }

@@ -21,6 +21,7 @@ export interface ServeStoreOptions
   readonly peers?: string;
   readonly peerKeyFile?: string;
   readonly advertise?: string;
+  readonly warmCopies?: boolean;
   readonly version?: string;
   readonly log: Log;
 }

@@ -116,7 +116,7 @@ class DirectoryContents implements LogContents {
       throw damage(name, bytes, what);
     }
     return {
-      scan: (firstLsn, take) => scanSegment(file, salt, firstLsn, take),
+      scan: (firstLsn, take, from) => scanSegment(file, salt, firstLsn, take, from),
       findBehind: ({ end, nextLsn }) => findFrameBehind(file, salt, end, nextLsn),
       close: () => file.close(),
     };

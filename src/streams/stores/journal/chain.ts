@@ -20,9 +20,14 @@ export class Chain {
   #last: { readonly lsn: number; readonly crc: number; readonly name: string } | undefined;
 
   constructor(known: readonly KnownFrame[]) {
-    for (const frame of known) {
-      if (frame.lsn > 0) this.#known.set(frame.lsn, [...(this.#known.get(frame.lsn) ?? []), frame]);
-    }
+    for (const frame of known) this.expect(frame);
+  }
+
+  /** Names a frame that has not been passed, or is passed again. */
+  expect(frame: KnownFrame): void {
+    if (frame.lsn <= 0) return;
+    const others = this.#known.get(frame.lsn)?.filter(({ by }) => by !== frame.by) ?? [];
+    this.#known.set(frame.lsn, [...others, frame]);
   }
 
   /** CRC of the last frame that it has seen, or of the frame that the last segment names as the one before it. */

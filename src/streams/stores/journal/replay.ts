@@ -43,8 +43,8 @@ export interface ReplaySegment extends JournalSegment {
 
 /** The frames of a segment. */
 export interface FrameSource {
-  /** Calls `take` for each frame; stops at the first place without a valid one. */
-  scan(firstLsn: number, take: (frame: ScannedFrame) => void): Promise<ScanEnd>;
+  /** Calls `take` for each frame from `from` on, or for all; stops at the first place without a valid one. */
+  scan(firstLsn: number, take: (frame: ScannedFrame) => void, from?: number): Promise<ScanEnd>;
   /** Finds a valid frame behind the place at which the scan stopped: then that place is damaged. */
   findBehind(scan: ScanEnd): Promise<{ readonly lsn: number } | undefined>;
   close(): Promise<void>;
@@ -92,27 +92,181 @@ export async function replayLog(
   onProgress: RecoveryProgress,
   mayLackData = false,
 ): Promise<ReplayedLog> {
-  const base = await loadBase(contents);
-  const chain = mayLackData ? undefined : chainOf(base, contents);
-  const replay = await replaySegments(contents, base, onProgress, chain);
-  if (!mayLackData) requireSegments(base.index, contents.segments);
-  return {
-    world: base.world,
-    index: base.index,
-    // A snapshot that could not be read must not count as one of the two that are kept.
-    snapshots: contents.images.filter((lsn) => lsn <= (base.snapshotLsn ?? -1)),
-    nextLsn: replay.nextLsn,
-    lastCrc: chain?.lastCrc ?? 0,
-    report: {
-      snapshotLsn: base.snapshotLsn,
-      frames: replay.frames,
-      changes: replay.changes,
-      bytes: replay.bytes,
-      torn: replay.torn,
-      warnings: base.warnings,
-    },
-  };
+  const replay = await LogReplay.begin(contents, mayLackData);
+  await replay.advance(contents, onProgress);
+  return replay.finish(contents);
 }
+
+/** A replay that may go on with what the log has got since. After an error it has played whole frames, and may go on too. */
+export class LogReplay {
+  readonly #base: Base;
+  readonly #chain: Chain | undefined;
+  readonly #player: Player;
+  /** Images that were there at the beginning, and could not be read. */
+  readonly #unreadable: ReadonlySet<number>;
+  readonly #marks: ReplayMark[] = [];
+  #nextLsn: number;
+  /** The last frame that was played. */
+  #last: PlayedFrame | undefined;
+  /** The frame at which this advance has begun. */
+  #continued: PlayedFrame | undefined;
+  #torn: RecoveryReport["torn"];
+
+  private constructor(base: Base, contents: LogContents, mayLackData: boolean) {
+    this.#base = base;
+    this.#chain = mayLackData ? undefined : chainOf(base, contents);
+    this.#nextLsn = (base.snapshotLsn ?? 0) + 1;
+    this.#player = new Player(base);
+    this.#unreadable = new Set(contents.images.filter((lsn) => lsn > (base.snapshotLsn ?? -1)));
+  }
+
+  /** Reads the newest image that is whole. */
+  static async begin(contents: LogContents, mayLackData = false): Promise<LogReplay> {
+    return new LogReplay(await loadBase(contents), contents, mayLackData);
+  }
+
+  get nextLsn(): number {
+    return this.#nextLsn;
+  }
+
+  /**
+   * Plays the frames that it has not played. The last frame that it has played must still be there: it may have been read from a
+   * database that has lost it since.
+   */
+  async advance(contents: LogContents, onProgress: RecoveryProgress): Promise<void> {
+    const { segments } = contents;
+    const last = this.#last;
+    this.#continued = last;
+    for (const known of contents.known) this.#chain?.expect(known);
+    const fromLsn = last?.lsn ?? this.#nextLsn;
+    const first = segments.findLastIndex((segment) => segment.firstLsn <= fromLsn);
+    if (first === -1 && (segments.length > 0 || this.#nextLsn > 1)) {
+      throw damage(segments[0]?.name ?? "the journal", 0, `LSN ${fromLsn} is missing`);
+    }
+    const wanted = first === -1 ? [] : segments.slice(first);
+    const bytesTotal = wanted.reduce((sum, segment) => sum + segment.bytes, 0);
+    let nextLsn = wanted[0]?.firstLsn ?? fromLsn;
+    let bytesBefore = 0;
+    for (const [at, segment] of wanted.entries()) {
+      if (segment.firstLsn !== nextLsn) {
+        throw damage(segment.name, 24, `it starts at LSN ${segment.firstLsn}, not ${nextLsn}`);
+      }
+      const progress = (position: number): void => onProgress(bytesBefore + position, bytesTotal);
+      nextLsn = await this.#playSegment(contents, segment, wanted[at + 1], progress);
+      bytesBefore += segment.bytes;
+    }
+    if (nextLsn < this.#nextLsn) {
+      const name = wanted.at(-1)?.name ?? "the journal";
+      if (last === undefined) throw damage(name, 0, `it ends before LSN ${this.#nextLsn}`);
+      throw damage(name, last.position, `it has lost LSN ${last.lsn}`);
+    }
+    this.#base.restoration.forgetImages();
+    this.#mark(contents.images);
+  }
+
+  /** Ends the replay. `contents` are those that it was advanced with last. */
+  finish(contents: LogContents): ReplayedLog {
+    const { world, index, snapshotLsn, warnings } = this.#base;
+    this.#player.finish();
+    if (this.#chain !== undefined) requireSegments(index, contents.segments);
+    // A snapshot that could not be read must not count as one of the two that are kept.
+    const snapshots = contents.images.filter((lsn) => !this.#unreadable.has(lsn));
+    const { frames, changes, bytes } = this.#player;
+    const before = this.#marks.findLast(({ lsn }) => lsn <= (snapshots[0] ?? 0));
+    return {
+      world,
+      index,
+      snapshots,
+      nextLsn: this.#nextLsn,
+      lastCrc: this.#chain?.lastCrc ?? 0,
+      report: {
+        snapshotLsn,
+        frames: frames - (before?.frames ?? 0),
+        changes: changes - (before?.changes ?? 0),
+        bytes: bytes - (before?.bytes ?? 0),
+        torn: this.#torn,
+        warnings,
+      },
+    };
+  }
+
+  /** Plays what a segment has. Returns the LSN behind it. */
+  async #playSegment(
+    contents: LogContents,
+    segment: ReplaySegment,
+    next: ReplaySegment | undefined,
+    onProgress: (position: number) => void,
+  ): Promise<number> {
+    const last = this.#last?.segment === segment.number ? this.#last : undefined;
+    const source = await contents.openSegment(segment);
+    try {
+      if (last === undefined) {
+        requireLink(segment.name, 52, this.#chain?.segment(segment.name, segment));
+      }
+      const scan = await source.scan(
+        last?.lsn ?? segment.firstLsn,
+        (frame) => {
+          this.#play(frame, segment);
+          onProgress(frame.position);
+        },
+        last?.position,
+      );
+      const behind = next === undefined ? await source.findBehind(scan) : undefined;
+      if (behind !== undefined || (next !== undefined && next.firstLsn !== scan.nextLsn)) {
+        const proof = behind?.lsn ?? next?.firstLsn ?? 0;
+        throw damage(segment.name, scan.end, `LSN ${scan.nextLsn} is not valid, LSN ${proof} is`);
+      }
+      segment.end = scan.end;
+      const isTorn = next === undefined && scan.isTorn;
+      this.#torn = isTorn ? { file: segment.name, position: scan.end } : undefined;
+      return scan.nextLsn;
+    } finally {
+      await source.close();
+    }
+  }
+
+  #play(frame: ScannedFrame, segment: ReplaySegment): void {
+    const { lsn, crc } = frame.header;
+    requireLink(segment.name, frame.position, this.#chain?.frame(segment.name, lsn, crc));
+    const before = this.#continued;
+    if (before?.lsn === lsn && (before.crc !== crc || before.segment !== segment.number)) {
+      throw damage(segment.name, frame.position, `LSN ${lsn} is another frame than it was`);
+    }
+    if (lsn >= this.#nextLsn) {
+      this.#player.play(frame, segment);
+      this.#nextLsn = lsn + 1;
+    }
+    this.#last = { segment: segment.number, position: frame.position, lsn, crc };
+  }
+
+  /** Notes what was played so far: a snapshot that comes later may cover it. */
+  #mark([newest = 0]: readonly number[]): void {
+    const lsn = this.#nextLsn - 1;
+    const marks = this.#marks;
+    if (marks.at(-1)?.lsn === lsn) return;
+    while ((marks[1]?.lsn ?? Infinity) <= newest) marks.shift();
+    if (marks.length >= MARKS_MAX) marks.splice(1, MARKS_MAX / 2);
+    const { frames, changes, bytes } = this.#player;
+    marks.push({ lsn, frames, changes, bytes });
+  }
+}
+
+/** What had been played when the last frame was this one. */
+interface ReplayMark {
+  readonly lsn: number;
+  readonly frames: number;
+  readonly changes: number;
+  readonly bytes: number;
+}
+
+interface PlayedFrame {
+  readonly segment: number;
+  readonly position: number;
+  readonly lsn: number;
+  readonly crc: number;
+}
+
+const MARKS_MAX = 1024;
 
 /** ID1: the frames that the image and the log's own mark name. */
 function chainOf({ snapshotLsn, snapshotCrc }: Base, contents: LogContents): Chain {
@@ -164,67 +318,6 @@ function emptyBase(warnings: readonly string[]): Base {
   return { world, index, restoration, snapshotLsn: undefined, snapshotCrc: 0, warnings };
 }
 
-interface Replay {
-  readonly nextLsn: number;
-  readonly frames: number;
-  readonly changes: number;
-  readonly bytes: number;
-  readonly torn: RecoveryReport["torn"];
-}
-
-async function replaySegments(
-  contents: LogContents,
-  base: Base,
-  onProgress: RecoveryProgress,
-  chain: Chain | undefined,
-): Promise<Replay> {
-  const { segments } = contents;
-  const fromLsn = (base.snapshotLsn ?? 0) + 1;
-  const first = segments.findLastIndex((segment) => segment.firstLsn <= fromLsn);
-  if (first === -1 && (segments.length > 0 || base.snapshotLsn !== undefined)) {
-    throw damage(segments[0]?.name ?? "the journal", 0, `LSN ${fromLsn} is missing`);
-  }
-  const wanted = first === -1 ? [] : segments.slice(first);
-  const bytesTotal = wanted.reduce((sum, segment) => sum + segment.bytes, 0);
-  const player = new Player(base, fromLsn);
-  let nextLsn = wanted[0]?.firstLsn ?? fromLsn;
-  let torn: RecoveryReport["torn"];
-  let bytesBefore = 0;
-  for (const [at, segment] of wanted.entries()) {
-    if (segment.firstLsn !== nextLsn) {
-      throw damage(segment.name, 24, `it starts at LSN ${segment.firstLsn}, not ${nextLsn}`);
-    }
-    const source = await contents.openSegment(segment);
-    try {
-      requireLink(segment.name, 52, chain?.segment(segment.name, segment));
-      const scan = await source.scan(nextLsn, (frame) => {
-        const { lsn, crc } = frame.header;
-        requireLink(segment.name, frame.position, chain?.frame(segment.name, lsn, crc));
-        player.play(frame, segment);
-        onProgress(bytesBefore + frame.position, bytesTotal);
-      });
-      const isLast = at === wanted.length - 1;
-      const next = wanted[at + 1];
-      const behind = isLast ? await source.findBehind(scan) : undefined;
-      if (behind !== undefined || (next !== undefined && next.firstLsn !== scan.nextLsn)) {
-        const proof = behind?.lsn ?? next?.firstLsn ?? 0;
-        throw damage(segment.name, scan.end, `LSN ${scan.nextLsn} is not valid, LSN ${proof} is`);
-      }
-      segment.end = scan.end;
-      nextLsn = scan.nextLsn;
-      if (isLast && scan.isTorn) torn = { file: segment.name, position: scan.end };
-    } finally {
-      await source.close();
-    }
-    bytesBefore += segment.bytes;
-  }
-  if (nextLsn < fromLsn) {
-    throw damage(wanted.at(-1)?.name ?? "the journal", 0, `it ends before LSN ${fromLsn}`);
-  }
-  player.finish();
-  return { nextLsn, frames: player.frames, changes: player.changes, bytes: player.bytes, torn };
-}
-
 function requireLink(name: string, offset: number, fault: string | undefined): void {
   if (fault !== undefined) throw damage(name, offset, fault);
 }
@@ -236,19 +329,16 @@ export function otherStore(found: string, expected: string): string {
 /** Applies frames to the world and to the index. */
 class Player {
   readonly #base: Base;
-  readonly #fromLsn: number;
   frames = 0;
   changes = 0;
   bytes = 0;
 
-  constructor(base: Base, fromLsn: number) {
+  constructor(base: Base) {
     this.#base = base;
-    this.#fromLsn = fromLsn;
   }
 
   play(frame: ScannedFrame, segment: JournalSegment): void {
     const { header } = frame;
-    if (header.lsn < this.#fromLsn) return;
     const { restoration, index } = this.#base;
     const placement = new Placement();
     let { ordinal } = header;

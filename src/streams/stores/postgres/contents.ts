@@ -62,11 +62,21 @@ export class TableContents implements LogContents {
     this.segments = found.segments;
   }
 
-  /** Lists what there is. Call it only after the takeover was acknowledged: then nothing of it can vanish. */
-  static async list(tables: ShardTables, storeId: string): Promise<TableContents> {
+  /**
+   * Lists what there is. An owner calls it only after its takeover was acknowledged: then nothing of it can vanish. `known`: an
+   * earlier list, from which the ends of complete segments are taken.
+   */
+  static async list(
+    tables: ShardTables,
+    storeId: string,
+    known?: TableContents,
+  ): Promise<TableContents> {
     const rows = await tables.segments();
+    const complete = new Map(known?.segments.slice(0, -1).map(({ number, end }) => [number, end]));
     const segments: TableSegment[] = [];
-    for (const row of rows) segments.push(segmentOf(row, await tables.endOf(row.number)));
+    for (const row of rows) {
+      segments.push(segmentOf(row, complete.get(row.number) ?? (await tables.endOf(row.number))));
+    }
     const images = await tables.images();
     const released = await tables.released();
     return new TableContents(tables, storeId, { images, segments, released });
@@ -89,7 +99,7 @@ export class TableContents implements LogContents {
 
   openSegment(segment: TableSegment): Promise<FrameSource> {
     return Promise.resolve({
-      scan: (firstLsn, take) => this.#scan(segment, firstLsn, take),
+      scan: (firstLsn, take, from) => this.#scan(segment, firstLsn, take, from),
       // Rows are whole or absent, so a place without a valid frame is damage wherever it is. The scan throws then.
       findBehind: () => Promise.resolve(undefined),
       close: () => Promise.resolve(),
@@ -100,9 +110,10 @@ export class TableContents implements LogContents {
     segment: TableSegment,
     firstLsn: number,
     take: (frame: ScannedFrame) => void,
+    from?: number,
   ): Promise<ScanEnd> {
     let nextLsn = firstLsn;
-    const joiner = new FrameJoiner(segment);
+    const joiner = new FrameJoiner(segment, from);
     for (;;) {
       const rows = await this.#tables.frames(segment.number, joiner.end);
       if (rows.length === 0) break;

@@ -5,11 +5,12 @@ import { HapaxError } from "../../../base/errors.ts";
 import { systemRandom } from "../../../base/random.ts";
 import { damage } from "../journal/bytes.ts";
 import { type JournalStore, openJournal } from "../journal/journal-store.ts";
-import { replayLog } from "../journal/replay.ts";
+import { type RecoveryProgress, replayLog } from "../journal/replay.ts";
 import { TableContents } from "./contents.ts";
 import type { PostgresStore, PostgresStoreOptions } from "./contract.ts";
 import { keepsPromise } from "./engine-checks.ts";
 import { Fence } from "./fence.ts";
+import type { ShardFollower } from "./follower.ts";
 import { Heartbeat, takeOver } from "./ownership.ts";
 import { PostgresLog } from "./postgres-log.ts";
 import { PostgresRoom } from "./postgres-room.ts";
@@ -41,14 +42,27 @@ export async function openOnSession(
   return openOnTables(tables, cluster, options, () => session.close());
 }
 
-/** Opens the store over any tables. `end`: called when it is closed. `ownLife`: of a process that owns several shards. */
+/** What a node of a cluster opens a shard with. */
+export interface ShardParts {
+  /** Of a process that owns several shards. */
+  readonly life?: string;
+  /** A warm copy, which ends here. */
+  readonly follower?: ShardFollower | undefined;
+}
+
+export interface ShardStore extends PostgresStore {
+  /** It goes on with the world of a warm copy. */
+  readonly isWarm: boolean;
+}
+
+/** Opens the store over any tables. `end`: called when it is closed. */
 export async function openOnTables(
   statements: ShardTables,
   { storeId, secret }: Pick<ClusterRow, "storeId" | "secret">,
   options: PostgresStoreOptions,
   end: () => Promise<void>,
-  ownLife?: string,
-): Promise<PostgresStore> {
+  { life: ownLife, follower }: ShardParts = {},
+): Promise<ShardStore> {
   const { clock = systemClock, random = systemRandom, leaseMs = LEASE_MS } = options;
   const begunMs = clock.steadyMs();
   const tables = withRetries(statements, clock);
@@ -75,8 +89,9 @@ export async function openOnTables(
     await end();
   };
   try {
-    const contents = await TableContents.list(tables, storeId);
-    const replayed = await replayLog(contents, options.onProgress ?? (() => undefined));
+    const onProgress = options.onProgress ?? (() => undefined);
+    const warm = await follower?.end(tables, onProgress);
+    const { contents, replayed } = warm ?? (await replayAll(tables, storeId, onProgress));
     const [known] = contents.known;
     if (known !== undefined && replayed.nextLsn <= known.lsn) {
       throw damage(
@@ -101,17 +116,27 @@ export async function openOnTables(
       },
       options,
     );
-    return withCounts(store, fence, epoch);
+    return withCounts(store, fence, { epoch, isWarm: warm !== undefined });
   } catch (error) {
     await release(undefined);
     throw error;
   }
 }
 
-function withCounts(journal: JournalStore, fence: Fence, epoch: number): PostgresStore {
+async function replayAll(tables: ShardTables, storeId: string, onProgress: RecoveryProgress) {
+  const contents = await TableContents.list(tables, storeId);
+  return { contents, replayed: await replayLog(contents, onProgress) };
+}
+
+function withCounts(
+  journal: JournalStore,
+  fence: Fence,
+  { epoch, isWarm }: Pick<ShardStore, "epoch" | "isWarm">,
+): ShardStore {
   const stats = journal.stats.bind(journal);
   return Object.assign(journal, {
     epoch,
+    isWarm,
     stats: () => ({ ...stats(), epoch, ...fence.counts }),
   });
 }

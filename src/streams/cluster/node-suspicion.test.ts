@@ -1,0 +1,90 @@
+import { expect, test } from "vitest";
+import { createVirtualClock } from "../../testing/virtual-clock.ts";
+import { NodeSuspicion, SUSPECT_MS } from "./node-suspicion.ts";
+import { NodeWatch } from "./node-watch.ts";
+
+const N1 = { node: "n1", life: "l1", peer: "n1:1" };
+
+function stage() {
+  const clock = createVirtualClock(0);
+  const watch = new NodeWatch(5000);
+  const connections = new Map<string, () => void>();
+  const state = { beat: 1, isRefused: true, looks: 0 };
+  const look = (): Promise<void> => {
+    state.looks += 1;
+    const { node, life } = N1;
+    watch.saw([{ node, life, beat: state.beat }], clock.steadyMs(), clock.steadyMs());
+    return Promise.resolve();
+  };
+  const suspicion = new NodeSuspicion({
+    clock,
+    watch,
+    look,
+    connect(peer, onBroken) {
+      connections.set(peer, onBroken);
+      return () => connections.delete(peer);
+    },
+    isRefused: () => Promise.resolve(state.isRefused),
+  });
+  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+  const breakUp = async (): Promise<void> => {
+    connections.get("n1:1")?.();
+    await turn();
+  };
+  const wait = async (ms: number): Promise<void> => {
+    clock.advance(ms);
+    await turn();
+  };
+  const isAlive = (): boolean => watch.isAlive("n1", clock.steadyMs());
+  return { suspicion, connections, state, breakUp, wait, isAlive };
+}
+
+test("SU1 a node is gone if its connection is, its port refuses, and it gives no sign meanwhile", async () => {
+  const { suspicion, state, breakUp, wait, isAlive } = stage();
+  suspicion.keep([N1]);
+  await breakUp();
+  expect([isAlive(), state.looks]).toEqual([true, 1]);
+  await wait(SUSPECT_MS - 1);
+  expect(isAlive()).toBe(true);
+  await wait(1);
+  expect([isAlive(), state.looks]).toEqual([false, 2]);
+});
+
+test("SU1 SU2 a node that gives signs, or whose port answers, is left to the lease", async () => {
+  const { suspicion, state, breakUp, wait, isAlive } = stage();
+  suspicion.keep([N1]);
+  state.isRefused = false;
+  await breakUp();
+  expect(state.looks).toBe(0);
+  state.isRefused = true;
+  await breakUp();
+  // As often as a living node gives them, until the look is over.
+  for (let at = 0; at < 60; at += 1) {
+    state.beat += 1;
+    await wait(50);
+    expect(isAlive()).toBe(true);
+  }
+  const { looks } = state;
+  await wait(1000);
+  expect([isAlive(), state.looks]).toEqual([true, looks]);
+});
+
+test("SU2 a sign that was on its way when the process ended does not make it a living one", async () => {
+  const { suspicion, state, breakUp, wait, isAlive } = stage();
+  suspicion.keep([N1]);
+  await breakUp();
+  state.beat += 1;
+  await wait(SUSPECT_MS);
+  expect(isAlive()).toBe(true);
+  await wait(SUSPECT_MS);
+  expect(isAlive()).toBe(false);
+});
+
+test("each process is watched once, and no longer than it is there", () => {
+  const { suspicion, connections } = stage();
+  suspicion.keep([N1]);
+  suspicion.keep([N1, { ...N1, node: "n2", life: "l2", peer: undefined }]);
+  expect([...connections.keys()]).toEqual(["n1:1"]);
+  suspicion.keep([]);
+  expect([...connections.keys()]).toEqual([]);
+});
