@@ -23,6 +23,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,7 +56,7 @@ static uint32_t micros[MICROS_MAX + 1];
 static uint64_t tailSentAt[TAILS_MAX];
 static long measured, seen, answered;
 static int isMeasuring, isOver;
-static double seconds;
+static double seconds, loadSeconds;
 
 static uint64_t now(void) {
   struct timespec at;
@@ -332,14 +333,23 @@ static void sayEnd(void) {
   if (getchar() == EOF) return;
 }
 
+/* CPU time of this process. */
+static double cpuSeconds(void) {
+  struct rusage used;
+  getrusage(RUSAGE_SELF, &used);
+  return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
 static void runAppends(void) {
   for (int one = 0; one < connections; one += 1) sendNext(&conns[one], depth, now());
   turnUntil(now() + (uint64_t)warmMs * 1000u, NULL);
   isMeasuring = 1;
   say("start");
   uint64_t from = now();
+  double cpuFrom = cpuSeconds();
   turnUntil(from + (uint64_t)measureMs * 1000u, NULL);
   seconds = (double)(now() - from) / 1e6;
+  loadSeconds = cpuSeconds() - cpuFrom;
   isMeasuring = 0;
   sayEnd();
   isOver = 1;
@@ -410,6 +420,6 @@ int main(int argc, char **argv) {
     say("start");
     while (getchar() != EOF) continue;
   }
-  printf("{\"count\":%ld,\"answered\":%ld,\"seconds\":%.6f,\"p50Micros\":%lu,\"p99Micros\":%lu,\"maxMicros\":%lu}\n", measured, answered, seconds, quantile(0.5), quantile(0.99), quantile(1.0 - 1e-9));
+  printf("{\"count\":%ld,\"answered\":%ld,\"seconds\":%.6f,\"loadSeconds\":%.6f,\"p50Micros\":%lu,\"p99Micros\":%lu,\"maxMicros\":%lu}\n", measured, answered, seconds, loadSeconds, quantile(0.5), quantile(0.99), quantile(1.0 - 1e-9));
   return 0;
 }

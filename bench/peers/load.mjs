@@ -83,6 +83,8 @@ async function run(args, pids, during) {
   return {
     ...result,
     perSecond: result.count / Math.max(result.seconds, 1e-9),
+    // From 100 on the load is the limit.
+    loadPercent: result.loadSeconds > 0 ? (100 * result.loadSeconds) / result.seconds : undefined,
     cpuMicros: ((after - before) * 1000) / Math.max(1, result.count),
   };
 }

@@ -8,6 +8,7 @@ const COLUMNS = [
   ["p50Micros", "p50 µs", 0],
   ["p99Micros", "p99 µs", 0],
   ["cpuMicros", "CPU µs each", 1],
+  ["loadPercent", "load %", 0],
   ["megabytes", "MB", 0],
   ["seconds", "restart s", 2],
   ["bytesEach", "B each", 0],
