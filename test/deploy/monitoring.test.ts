@@ -35,6 +35,12 @@ const targets = board.panels.flatMap((panel) => panel.targets);
 /** From `/metrics` of a server, and of the toolkit from its page, which a test compares with the meters. */
 const labelsOf = new Map<string, Set<string>>();
 
+/** What a node of a cluster shows beside its shards. A cluster needs a database, so the names are read where they are made. */
+const CLUSTER = Array.from(
+  read("src/streams/cluster/gathering.ts").matchAll(/"(hapax_cluster_\w+)"/g),
+  ([, name = ""]) => name,
+);
+
 beforeAll(async () => {
   const quotas = { appendsPerSecond: 100 };
   const identity = {
@@ -65,6 +71,7 @@ beforeAll(async () => {
   const toolkit = read("docs/guides/toolkit-metrics.md");
   for (const [, name = ""] of toolkit.matchAll(/^\| `(hapax_ledger_\w+)`/gm))
     labelsOf.set(name, new Set(["primitive", "relay", "saga", "outcome", "state"]));
+  for (const name of CLUSTER) labelsOf.set(name, new Set());
 });
 
 /** Prometheus adds these, or the functions make them. */
@@ -110,6 +117,19 @@ test("every metric of the server is on the board", () => {
   expect([...new Set(families)].filter((name) => !shown.includes(name))).toEqual([]);
 });
 
+test("the metrics of a cluster are in the guide", () => {
+  const guide = read("docs/guides/metrics.md").matchAll(/^\| `(hapax_cluster_\w+)`/gm);
+  expect(CLUSTER.length).toBeGreaterThan(5);
+  expect(Array.from(guide, ([, name]) => name)).toEqual(CLUSTER);
+});
+
+test("a query of the board adds the shards of a node up, or names them", () => {
+  const alone = targets.filter(({ expr }) =>
+    /^(?:rate\()?hapax_(?!ledger|cluster|quota)/.test(expr),
+  );
+  expect(alone).toEqual([]);
+});
+
 test("no two panels of the board lie on each other", () => {
   const places = new Set<string>();
   for (const { gridPos } of board.panels) {
@@ -152,7 +172,14 @@ const CASES: readonly (readonly [string, string, string])[] = [
   ['up{job="hapax",instance="a"}', "0x10", "HapaxDown"],
   ['hapax_appends_total{instance="a",outcome="reused"}', "0+1x10", "HapaxReusedNumbers"],
   ['hapax_info{instance="a",durability="memory"}', "1x10", "HapaxNotDurable"],
+  ['hapax_cluster_shards_orphaned{instance="a"}', "2x10", "HapaxShardsOrphaned"],
   ['hapax_ledger_dead_letters{relay="r"}', "3x10", "HapaxDeadLetters"],
+];
+
+/** Series that are as they should be. */
+const QUIET: readonly (readonly [string, string])[] = [
+  ['hapax_info{instance="a",durability="fsync"}', "HapaxNotDurable"],
+  ['hapax_info{instance="a",durability="replicated"}', "HapaxNotDurable"],
 ];
 
 // An install may take minutes.
@@ -171,7 +198,16 @@ test(
         { eval_time: "8m", alertname: alert, exp_alerts: [expected(series, alert)] },
       ],
     }));
-    const tests = { rule_files: ["alerts.yaml"], evaluation_interval: "1m", tests: cases };
+    const quiet = QUIET.map(([series, alert]) => ({
+      interval: "1m",
+      input_series: [{ series, values: "1x10" }],
+      alert_rule_test: [{ eval_time: "8m", alertname: alert, exp_alerts: [] }],
+    }));
+    const tests = {
+      rule_files: ["alerts.yaml"],
+      evaluation_interval: "1m",
+      tests: [...cases, ...quiet],
+    };
     writeFileSync(join(folder, "cases.yaml"), JSON.stringify(tests));
     for (const args of [
       ["check", "config", "prometheus.yaml"],
