@@ -5,6 +5,7 @@
  *   - the token is in the header of requests and in sessionStorage, and never in a URL.
  */
 
+import { addressOf, type PathLike } from "./address.ts";
 import { Refusal, refusalOf } from "./refusal.ts";
 import { Shared } from "./store.ts";
 
@@ -35,18 +36,6 @@ export interface CallOptions {
   readonly isQuiet?: boolean;
 }
 
-/** A path such as `/v1/stream/orders`, or its segments, which may have slashes themselves. Encoded here. */
-export type PathLike = string | readonly string[];
-
-export function urlOf(path: PathLike, query: CallOptions["query"] = {}): URL {
-  const segments = typeof path === "string" ? path.slice(1).split("/") : path;
-  const url = new URL(segments.map(encodeURIComponent).join("/"), BASE);
-  for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined) url.searchParams.set(name, value);
-  }
-  return url;
-}
-
 /** Sends a request. Throws a `Refusal` for every answer that is not a success. */
 export async function call(
   method: string,
@@ -56,18 +45,20 @@ export async function call(
   const { query, headers = {}, body, signal, isQuiet = false } = options;
   const sent = token.value;
   const authorization = sent === "" ? {} : { Authorization: `Bearer ${sent}` };
+  const url = addressOf(BASE, path, query);
+  if (url === undefined) throw notSendable();
   let response: Response;
   try {
-    response = await fetch(urlOf(path, query), {
+    response = await fetch(url, {
       method,
-      headers: { ...headers, ...authorization },
+      headers: headersOf({ ...headers, ...authorization }),
       cache: "no-store",
       credentials: "same-origin",
       ...(body === undefined ? {} : { body: body as BodyInit }),
       ...(signal === undefined ? {} : { signal }),
     });
   } catch (error) {
-    if (signal?.aborted === true) throw error;
+    if (signal?.aborted === true || error instanceof Refusal) throw error;
     throw new Refusal(0, "unreachable", "the server does not answer", "The page tries again.");
   }
   if (response.ok || response.status === 304) {
@@ -77,6 +68,24 @@ export async function call(
   // An answer to an older token says nothing of the present one.
   if (response.status === 401 && !isQuiet && sent === token.value) identity.set("needed");
   throw await refusalOf(response);
+}
+
+/** Keys, producers and tokens are headers, and a browser sends no header with other letters. */
+function headersOf(all: Readonly<Record<string, string>>): Headers {
+  try {
+    return new Headers(all);
+  } catch {
+    throw notSendable();
+  }
+}
+
+function notSendable(): Refusal {
+  return new Refusal(
+    400,
+    "not_sendable",
+    "a name, key or token has letters that a request cannot carry",
+    "Keys, producers and tokens are printable ASCII; a name is not . or ..",
+  );
 }
 
 export async function getJson<T>(
