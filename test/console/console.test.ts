@@ -426,6 +426,22 @@ describe("mounted", () => {
     }
   });
 
+  test("a path with two slashes keeps the host that the browser used", async () => {
+    const seen: string[] = [];
+    const admin = createConsole(memoryLedger(), {
+      authorize: ({ url }) => {
+        seen.push(url);
+        return undefined;
+      },
+    });
+    const server = createServer(consoleListener(admin));
+    const url = await listenOn(server);
+    // A URL keeps both slashes of such a path.
+    await fetch(`${url}//evil.example/api/act`, { method: "POST", body: "{}" });
+    expect(seen).toEqual([`${url}//evil.example/api/act`]);
+    server.close();
+  });
+
   test("a path that looks like a URL leads nowhere else", async () => {
     const admin = consoleOf(memoryLedger());
     for (const path of ["//evil.example", "/javascript:alert(1)", "/\\evil.example"]) {

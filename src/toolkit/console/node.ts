@@ -70,7 +70,8 @@ async function requestOf(incoming: Incoming): Promise<Request | undefined> {
   try {
     for (const [name, value] of Object.entries(headers))
       for (const one of [value ?? []].flat()) if (!name.startsWith(":")) all.append(name, one);
-    const at = new URL(originalUrl ?? url, `http://${headers.host ?? "localhost"}`);
+    // Put together as text: `//evil.example/` is a path here, and must not become another host.
+    const at = new URL(`http://${headers.host ?? "localhost"}${originalUrl ?? url}`);
     if (method === "GET" || method === "HEAD") return new Request(at, { method, headers: all });
     return new Request(at, { method, headers: all, body: await bodyOf(incoming) });
   } catch {
