@@ -5,7 +5,7 @@ import { EXIT } from "./failure.ts";
 afterEach(stopServers);
 
 /** A server whose figures grow with each look. `refuse` says which looks get no answer, and which a refusal. */
-function startFigures(refuse: (look: number) => "lost" | 403 | undefined = () => undefined) {
+function startFigures(refuse: (look: number) => "lost" | 403 | 502 | undefined = () => undefined) {
   let looks = 0;
   return startServer(({ url }, response) => {
     if (url.pathname === "/_hapax/health") {
@@ -71,6 +71,17 @@ test("on a terminal top draws a picture anew, and gives the cursor back", async 
   expect(stdout.endsWith("\u001b[?25h")).toBe(true);
 });
 
+test("a line that is too long for the terminal is cut off, and the terminal wraps again at the end", async () => {
+  const server = await startFigures();
+  const words = ["top", "--url", server.url, "--count", "1"];
+  const { stdout } = await hapax(words, { isTerminal: true });
+  expect(stdout.indexOf("\u001b[?7l")).toBeLessThan(stdout.indexOf("hapax top"));
+  expect(stdout.lastIndexOf("\u001b[?7h")).toBeGreaterThan(stdout.lastIndexOf("transactions"));
+  const away = await startFigures(() => "lost");
+  const none = await hapax(["top", "--url", away.url], { isTerminal: true });
+  expect(none.stdout).not.toContain("\u001b[2J");
+});
+
 test("Ctrl-C ends top well, and gives the cursor back", async () => {
   const server = await startFigures();
   let send: (signal: "SIGINT") => void = () => undefined;
@@ -94,6 +105,12 @@ test("a server that goes away is waited for; one that was never there, or refuse
   expect(away.code).toBe(EXIT.done);
   expect(away.stderr).toContain("no answer, trying again");
   expect(away.stdout).toContain("appends/s 500");
+  const proxied = await top(
+    await startFigures((look) => (look === 2 ? 502 : undefined)),
+    "--count",
+    "1",
+  );
+  expect([proxied.code, proxied.stdout.includes("appends/s 500")]).toEqual([EXIT.done, true]);
   const never = await top(await startFigures(() => "lost"), "--count", "1");
   expect([never.code, never.stdout]).toEqual([EXIT.unreachable, ""]);
   const refused = await top(await startFigures((look) => (look === 1 ? undefined : 403)));

@@ -42,8 +42,9 @@ const COMMITS = "hapax_commit_seconds";
 const POINTS_MAX = 40;
 /** Home, then away with what was there: a picture without flicker. */
 const DRAW = "\u001b[H\u001b[J";
-const HIDE_CURSOR = "\u001b[?25l\u001b[2J";
-const SHOW_CURSOR = "\u001b[?25h";
+/** Without wrapping: a narrow terminal cuts a line off, and the picture stays in its place. */
+const BEGIN_PICTURE = "\u001b[?25l\u001b[?7l\u001b[2J";
+const END_PICTURE = "\u001b[?7h\u001b[?25h";
 
 async function runTop(invocation: Invocation, context: Context): Promise<number> {
   const everyMs =
@@ -59,14 +60,13 @@ async function runTop(invocation: Invocation, context: Context): Promise<number>
   });
   const isPicture = context.stdout.isTerminal && !invocation.has("json");
   try {
-    if (isPicture) await context.stdout.write(HIDE_CURSOR);
     await watch(invocation, context, { everyMs, looks, isPicture, signal: stopped.signal });
   } catch (error) {
     // Ctrl-C is how a person ends it: that is success.
     if (!stopped.signal.aborted) throw error;
   } finally {
     forget();
-    if (isPicture) await context.stdout.write(SHOW_CURSOR);
+    if (isPicture) await context.stdout.write(END_PICTURE);
   }
   return EXIT.done;
 }
@@ -88,6 +88,8 @@ async function watch(
   const paint = createPaint(context.stdout, context.env);
   const rates: number[] = [];
   let before = await look(context, target);
+  // Only now: what stands on the terminal is not cleared for a server that is not there.
+  if (isPicture) await context.stdout.write(BEGIN_PICTURE);
   for (let shown = 0; shown < looks && !signal.aborted;) {
     await context.wait(everyMs, signal);
     if (signal.aborted) return;
@@ -116,14 +118,18 @@ async function look(context: Context, target: Target): Promise<MetricsLook> {
   return lookAt(context.nowMs(), new TextDecoder().decode(answer.body));
 }
 
-/** A server that is away for a while is waited for. */
+/** A server that is away for a while is waited for, also behind a proxy that answers 502 in its place. */
 async function lookAgain(context: Context, target: Target): Promise<MetricsLook | undefined> {
   try {
     return await look(context, target);
   } catch (error) {
-    if (error instanceof CommandFailure && error.exitCode === EXIT.unreachable) return undefined;
+    if (error instanceof CommandFailure && isPassing(error)) return undefined;
     throw error;
   }
+}
+
+function isPassing({ exitCode, problem: { status = 0 } }: CommandFailure): boolean {
+  return exitCode === EXIT.unreachable || status === 429 || status >= 500;
 }
 
 async function stateOf(context: Context, target: Target): Promise<string> {
