@@ -20,7 +20,7 @@ import type { ObjectWork, Steps } from "./steps.ts";
 /** `ctx.storage` as `exactlyOnce` needs it. */
 export type ExactlyOnceStorage = ObjectStorage & ObjectAlarmStorage;
 
-/** `ctx` of a Durable Object with SQLite, as far as it is used. */
+/** The members of `ctx` that `exactlyOnce` uses. `ctx` of every Durable Object with SQLite has them. */
 export interface ExactlyOnceContext<Storage extends ExactlyOnceStorage = ExactlyOnceStorage> {
   readonly storage: Storage;
   blockConcurrencyWhile<T>(work: () => Promise<T>): Promise<T>;
@@ -39,7 +39,7 @@ export interface ExactlyOnceOptions<Storage extends ExactlyOnceStorage> extends 
   readonly sagas?: (ledger: DurableObjectLedger<Storage>) => Sagas<Storage>;
   /** The work of your own alarms, by name: see `objectAlarms`. */
   readonly alarms?: Readonly<Record<string, AlarmWork>>;
-  /** Called with every error that no caller gets. Default: `console.error`. */
+  /** Called with each error that is not thrown to a caller, such as one of an alarm. Default: `console.error`. */
   readonly onError?: (error: unknown) => void;
   readonly clock?: Clock;
   readonly random?: Random;
@@ -47,7 +47,7 @@ export interface ExactlyOnceOptions<Storage extends ExactlyOnceStorage> extends 
 
 /** Processes events once, publishes what they emit, runs alarms and drives sagas, in one object. `exactlyOnce` makes it. */
 export interface ExactlyOnce<Storage extends ExactlyOnceStorage> {
-  /** The ledger of the object: for `processOnce`, inboxes, leases and all else of `hapax/ledger`. */
+  /** The ledger of the object. Use it with `processOnce`, inboxes, leases and the rest of `hapax/ledger`. */
   readonly ledger: DurableObjectLedger<Storage>;
   /** Named alarms on the one alarm of the object. */
   readonly alarms: Pick<ObjectAlarms, "set" | "every" | "cancel" | "list">;
@@ -62,7 +62,10 @@ export interface ExactlyOnce<Storage extends ExactlyOnceStorage> {
     work: (work: ObjectWork<Storage>) => T,
     options?: ProcessOptions & { readonly effect?: "transaction" },
   ): Promise<OnceResult<JsonOf<T>>>;
-  /** The same for work that awaits and has its effect elsewhere. Calls that come meanwhile get its outcome. */
+  /**
+   * Does the same for work that is async and has its effect in another system. Calls with the same key that come while it runs
+   * get its outcome.
+   */
   process<T>(
     identity: ScopedKey,
     work: (call: ProcessCall) => Promise<T>,
@@ -70,18 +73,21 @@ export interface ExactlyOnce<Storage extends ExactlyOnceStorage> {
   ): Promise<OnceResult<JsonOf<T>>>;
   /** Adds an event to the outbox in a transaction of its own. Returns its id. The alarm publishes it. */
   emit(message: OutboxMessage): Promise<string>;
-  /** Publishes what was emitted now, and not by the alarm. Throws what the relay throws; the alarm tries again. */
+  /** Publishes emitted events now, without waiting for the alarm. Throws what the relay throws; the alarm then tries again. */
   flush(): Promise<void>;
-  /** Takes the messages of a source in the order of their numbers. Call it in the constructor: a gap is asked for at the wake. */
+  /**
+   * Handles numbered messages of a source in order, each once. Call it in the constructor, so that each wake can ask for missing
+   * messages.
+   */
   sequence<Message>(
     source: string,
     options: SequenceOptions<Storage, Message>,
   ): ObjectSequence<Message>;
-  /** Takes a fence: from now on every older one of the name is refused. With a `token` it returns the fence of that token. */
+  /** Takes a new fence. Every older fence of this name is refused from now on. With a `token` it returns the fence of that token. */
   fence(name: string, token?: number): Promise<ObjectFence<Storage>>;
-  /** Runs what is due. Call it in `alarm()`, and nothing else. Never throws. */
+  /** Runs what is due. Call it in `alarm()` of your object, and do nothing else there. Never throws. */
   alarm(info?: unknown): Promise<void>;
-  /** Counts and sizes. Reads as many rows as there are kept results. */
+  /** Returns counts and sizes. Reads one row for each kept result. */
   metrics(): Promise<ExactlyOnceMetrics>;
 }
 

@@ -71,7 +71,8 @@ const OWN_ALARMS = "hapax:";
 const PARKED_MS = 3_660 * DAY_MS;
 
 /**
- * Makes an object do things once. Call it in the constructor, once, and give every alarm to it. Throws `invalid_options`.
+ * Makes a Durable Object process each event exactly once. Call it once, in the constructor, and let `alarm()` of your object call
+ * its `alarm()`. Throws `invalid_options`.
  *
  * ```ts
  * import { exactlyOnce, type ExactlyOnceStorage, type ExactlyOnceContext } from "hapax/durable-object";

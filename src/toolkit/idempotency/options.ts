@@ -39,7 +39,7 @@ export type ScopeRule<Source> =
 /** Options of `createIdempotency`. Only `scope` has no default. */
 export interface IdempotencyOptions<Source = unknown> extends Tools {
   /**
-   * A function from the request to its tenant; best use the authenticated identity. The same key of two tenants is two keys.
+   * Returns the tenant of a request, best from its authenticated identity. Two tenants can use the same key without meeting.
    * Use `GLOBAL` when keys are not per tenant.
    */
   readonly scope: ScopeRule<Source>;
@@ -57,28 +57,31 @@ export interface IdempotencyOptions<Source = unknown> extends Tools {
   /** How long a crash blocks the key, in milliseconds. Default 30,000. */
   readonly leaseMs?: number;
   /**
-   * How long a handler may take, in milliseconds. Then its transaction is rolled back, and its key is free when the lease ends.
-   * Default one hour.
+   * How long a handler may take, in milliseconds. After that its transaction is rolled back, and the key is free once the lease
+   * has ended. Default one hour.
    */
   readonly workMsMax?: number;
   /** How long answers are kept, in milliseconds. Default 24 hours. */
   readonly retainMs?: number;
   /**
-   * How long a repetition without `Prefer: wait` waits for the answer of the first request, in milliseconds. Then it gets 409
-   * with a short `Retry-After`. Default 5,000, and never more than `waitMsMax`.
+   * How long a repeated request waits while the first one still runs, in milliseconds. After that it gets 409 with a short
+   * `Retry-After`. A client can ask for another time with `Prefer: wait`. Default 5,000, and never more than `waitMsMax`.
    */
   readonly waitMs?: number;
   /** The most that `Prefer: wait` may ask for, in milliseconds. Default 30,000. */
   readonly waitMsMax?: number;
-  /** How often the work of a request may be begun. Default: no limit. */
+  /** How many times the work of a request may start. Default: no limit. */
   readonly attemptsMax?: number;
   /**
-   * True: the claim of a key is committed before its handler begins, so that attempts are counted and others see them. That is a
-   * second commit. False: the handler's transaction is the only one. Default: true with `attemptsMax` or `completes`,
-   * which need it, and in the mode `phases`.
+   * `true`: the claim of a key is committed before its handler starts, so that attempts are counted and other processes see them.
+   * This costs a second commit. `false`: the handler's transaction is the only one. Default: `true` with `attemptsMax` or
+   * `completes`, which need it, and in the mode `phases`.
    */
   readonly claimsFirst?: boolean;
-  /** Returns what a key is bound to. Default: method, path and query, content type, and the JSON or bytes of the body. */
+  /**
+   * Returns a text that must be the same whenever a key is used; another one is refused with `key_reused`. Default: made of
+   * method, path and query, content type, and the JSON or bytes of the body.
+   */
   readonly fingerprint?: (
     request: IdempotencyRequest<Source>,
   ) => string | undefined | Promise<string | undefined>;
@@ -96,7 +99,7 @@ export interface IdempotencyOptions<Source = unknown> extends Tools {
    * been used and forgotten. Default false.
    */
   readonly refusesOldKeys?: boolean;
-  /** Whether requests are stored, so that a completer can finish them. Default false. */
+  /** Whether requests are stored, so that a completer can finish them after a crash. Default false. */
   readonly completes?: boolean;
   /** The headers that are stored with a request. Default: content-type and accept. */
   readonly storedHeaders?: readonly string[];
@@ -106,7 +109,7 @@ export interface IdempotencyOptions<Source = unknown> extends Tools {
   readonly describedBy?: string;
   /** Hashes the content of requests. Default: the platform's SHA-256. */
   readonly digest?: Digest;
-  /** Called with failures that no caller gets, such as a key that could not be freed. Default: writes to standard error. */
+  /** Called with each failure that is not thrown to a caller, such as a key that could not be freed. Default: writes to standard error. */
   readonly onError?: (error: unknown) => void;
 }
 

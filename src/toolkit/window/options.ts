@@ -16,7 +16,7 @@ export interface WriterLease {
   readonly signal: AbortSignal;
 }
 
-/** Options of a window. `log` and `snapshots` are needed, all others have defaults. */
+/** Options of `openWindow`. `log` and `snapshots` are required; all others have defaults. */
 export interface WindowOptions {
   /** The log that the window writes to. */
   readonly log: WindowLog;
@@ -35,8 +35,8 @@ export interface WindowOptions {
   /** What a write does when too many are unconfirmed: it waits, or throws `too_many`. Default `wait`. */
   readonly onFull?: "wait" | "refuse";
   /**
-   * What happens to an unknown id that says its time and may be forgotten already: `key_expired`, or it is written as a new
-   * one. Default `refuse`.
+   * What a write does whose id is unknown and so old that the window may have forgotten it: `refuse` throws `key_expired`,
+   * `accept` stores it as a new one. Only ids with a time can be found too old: see `sentAtMs`. Default `refuse`.
    */
   readonly onExpired?: "refuse" | "accept";
   /** How far the clocks of senders may be ahead of this one, in milliseconds. Default 1 s. */
@@ -45,11 +45,11 @@ export interface WindowOptions {
   readonly timeoutMs?: number;
   /** How many entries a batch may have. Writes that come while a batch is being stored are the next batch. Default 1,000. */
   readonly batchEntriesMax?: number;
-  /** How many bytes the entries of a batch may have, unless it has only one. Default 4 MiB. */
+  /** How many bytes the entries of a batch may have together. One larger entry is a batch by itself. Default 4 MiB. */
   readonly batchBytesMax?: number;
-  /** A snapshot is written this long after the first new id, in milliseconds. Default 60 s. */
+  /** How long after the first new id a snapshot is written, in milliseconds. A lower value makes recovery faster. Default 60 s. */
   readonly snapshotMs?: number;
-  /** A snapshot is written after so many new ids. Default 10,000. */
+  /** After how many new ids a snapshot is written, if that is earlier. Default 10,000. */
   readonly snapshotKeys?: number;
   /** Counts writes, duplicates, refusals and failures. */
   readonly meter?: Meter;
@@ -57,7 +57,7 @@ export interface WindowOptions {
   readonly clock?: Clock;
   /** Replaces the source of randomness, for tests. */
   readonly random?: Random;
-  /** Ends `openWindow` early, if it aborts before the window is open. It does nothing to a window that is open. */
+  /** Cancels `openWindow`. Has no effect once the window is open. */
   readonly signal?: AbortSignal;
 }
 
