@@ -86,6 +86,13 @@ test("names have 1 to 256 bytes, counted as UTF-8", () => {
   expect(parseGroupId("%C3%A9".repeat(128))).toBe("é".repeat(128));
   expect(codeOf(() => parseGroupId("%C3%A9".repeat(128) + "a"))).toBe("invalid_request");
   expect(codeOf(() => parseGroupId("%FF"))).toBe("invalid_request");
+  // A client whose URLs are those of the standard could not reach such a group.
+  for (const encoded of [".", "..", "%2E%2e"])
+    expect(
+      codeOf(() => parseGroupId(encoded)),
+      encoded,
+    ).toBe("invalid_request");
+  expect(parseGroupId("...")).toBe("...");
   expect(parseJoin(new Uint8Array())).toBe("member");
   expect(codeOf(() => parseJoin(bytesOf({ name: "a".repeat(257) })))).toBe("invalid_request");
 });

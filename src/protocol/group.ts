@@ -17,6 +17,12 @@ import { decodePercent, formatOffset } from "./values.ts";
 export function parseGroupId(encoded: string): string {
   const text = decodePercent(encoded);
   if (text === undefined) throw invalid("the group in the path", "is not percent-encoded UTF-8");
+  if (text === "." || text === "..") {
+    throw invalid(
+      "the group in the path",
+      "is . or .., which URLs drop from a path: choose another name",
+    );
+  }
   return checkName("the group in the path", text);
 }
 
