@@ -36,9 +36,9 @@ export interface AlarmCall {
   readonly dueMs: number;
   /** 1 is the first. Counted by the object itself; the platform's count is lost when it restarts. */
   readonly attempt: number;
-  /** How many later times of an alarm that repeats have passed as well. They are not made up for. */
+  /** How many further times of a repeating alarm have passed meanwhile. They are skipped: the work runs once for all of them. */
   readonly missed: number;
-  /** The same in every attempt: with it, effects elsewhere happen once. */
+  /** The same in every attempt. Use it as the key of effects in other systems, so that they happen once. */
   readonly identity: ScopedKey;
 }
 
@@ -50,8 +50,8 @@ export interface ObjectAlarmsOptions {
   /** Pauses between attempts of an alarm whose work throws, in milliseconds. Default: 1,000, doubling up to 300,000. */
   readonly retry?: Partial<PauseBounds>;
   /**
-   * How long the work of an alarm may take, in milliseconds; then it has failed. The platform ends everything after 15
-   * minutes. Default 600,000.
+   * How long the work of an alarm may take, in milliseconds. After that it counts as failed and is tried again. The platform itself
+   * ends all work of an alarm after 15 minutes. Default 600,000.
    */
   readonly workMsMax?: number;
   /** Called with every error of the work of an alarm. Default: `console.error`. */
@@ -64,7 +64,7 @@ export interface ObjectAlarmsOptions {
 export interface ObjectAlarms {
   /** Sets an alarm for a time, in milliseconds since 1970. Replaces the one of this name. */
   set(name: string, atMs: number): void;
-  /** Sets an alarm that repeats. Saying the same again changes nothing, so a constructor may do it at every wake. */
+  /** Sets an alarm that repeats. A second call with the same arguments changes nothing, so a constructor can call it at every wake. */
   every(name: string, everyMs: number): void;
   /** Removes an alarm. */
   cancel(name: string): void;
@@ -75,7 +75,7 @@ export interface ObjectAlarms {
    * `exactlyOnce` does.
    */
   ensureArmed(): Promise<void>;
-  /** Runs what is due. Call it in `alarm()`, and nothing else. Never throws. */
+  /** Runs what is due. Call it in `alarm()` of your object, and do nothing else there. Never throws. */
   run(): Promise<void>;
 }
 
@@ -103,9 +103,9 @@ const SCOPE = "hapax:alarm";
 const TIME_MS_MAX = 8_640_000_000_000_000;
 
 /**
- * Gives an object as many alarms as it likes, each with a name. `works` has the work of each name; `fallback` that of all other
- * names. An alarm fires late, early, twice or not at all; work that does not await counts once for each time that was set.
- * Throws `invalid_options`.
+ * Gives an object any number of alarms, each with a name. `works` has the work of each name, and `fallback` is the work of all other
+ * names. The alarm of the platform may fire late, early, twice or not at all. Even so, work that does not await counts once for each
+ * time that you set. Throws `invalid_options`.
  *
  * ```ts
  * import { objectAlarms, type ObjectAlarmStorage } from "hapax/durable-object";

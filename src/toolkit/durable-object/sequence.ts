@@ -28,7 +28,7 @@ export interface SequenceGap {
 
 /** Options of a sequence. */
 export interface SequenceOptions<Storage, Message> {
-  /** The work of a message. It must not be async: it and the number of the message are one transaction. */
+  /** The work of a message. It must not be async: what it writes and the number of the message are one transaction. */
   readonly handle: (
     message: Message,
     work: ObjectWork<Storage> & { readonly sequence: number },
@@ -37,22 +37,22 @@ export interface SequenceOptions<Storage, Message> {
   readonly onGap?: (gap: SequenceGap) => void | Promise<void>;
   /** The first number of the source. Default 1. */
   readonly first?: number;
-  /** How many messages are held that came too early. Default 1,000. */
+  /** How many messages that came too early are held in memory. Further ones are dropped, and come again. Default 1,000. */
   readonly heldMax?: number;
-  /** How many bytes of them are held. A text counts two for each character, all else as its JSON. Default 8 MiB. */
+  /** How many bytes the held messages may have together. A string counts two bytes for each character, other values as their JSON. Default 8 MiB. */
   readonly heldBytesMax?: number;
 }
 
-/** The result of `receive()`. `last`: all messages up to this number are done; tell it to the source as the acknowledgement. */
+/** The result of `receive()`. All messages up to `last` are done: send it to the source as the acknowledgement. */
 export interface SequenceAnswer {
-  /** `done`: now. `duplicate`: before. `early`: it is held, or was given up: messages before it are missing. */
+  /** `done`: handled now. `duplicate`: handled before. `early`: messages before it are missing; it is held, or dropped if too many are. */
   readonly kind: "done" | "duplicate" | "early";
   readonly last: number;
 }
 
 /** The messages of one source. Made by `ExactlyOnce.sequence()`. */
 export interface ObjectSequence<Message> {
-  /** Takes a message. Throws what its work throws; then it does not count, and comes again. */
+  /** Handles a message. Throws what its work throws: then the message is not done, and the source must send it again. */
   receive(sequence: number, message: Message): Promise<SequenceAnswer>;
   /** The number of the last message that is done. */
   last(): Promise<number>;

@@ -35,7 +35,7 @@ export interface WindowStats {
   readonly memoryBytes: number;
   /** Log time of the newest id that was forgotten; undefined if none was. */
   readonly forgottenToMs: number | undefined;
-  /** How many writes counted as new without a proof: their ids say no time, and the window has forgotten some. */
+  /** How many writes were stored without certainty that they are new: their ids have no time, and the window has forgotten ids. */
   readonly unproven: number;
   /** How many snapshots were written, and how many attempts failed. */
   readonly snapshots: number;
@@ -54,9 +54,9 @@ export interface DedupWindow extends AsyncDisposable {
    * attempt, by the sender's clock; ids that are UUIDv7 or ULID carry it. Without an id the entry is stored each time.
    * Calls that do not wait for each other have no order.
    *
-   * Throws `unreachable` if the outcome is not known in time: write again under the same id. Throws `key_reused` if the id has other
-   * bytes, `key_expired` if it may be forgotten, `too_many` if `onFull` is `refuse`, `lease_lost` if another writer has the log, and
-   * `store_closed`.
+   * Throws `unreachable` if the outcome is not known in time: write again under the same id. Throws `key_reused` if the id was stored with other
+   * bytes, `key_expired` if the window may have forgotten the id, `too_many` if too many writes are unconfirmed and `onFull` is `refuse`,
+   * `lease_lost` if another writer has the log, and `store_closed` after `close`.
    */
   write(
     id: string | undefined,
@@ -77,7 +77,7 @@ export interface DedupWindow extends AsyncDisposable {
 const LABELS = { primitive: "window" };
 
 /**
- * Opens a window in front of a log: fences the writer before, and reads the ids of the log from the newest snapshot on. Throws
+ * Opens a window in front of a log: fences the previous writer, loads the newest snapshot, and reads the ids that the log has after it. Throws
  * `invalid_options`, `unsupported` if the store cannot keep two writers apart, `data_damaged` if the log has lost entries,
  * `lease_lost` if the lease is not the newest, and what log and store throw.
  *
