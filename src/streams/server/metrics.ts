@@ -237,7 +237,7 @@ function writeCompaction(text: MetricsText, { compaction }: ServerParts["engine"
   const repeated = "Bytes of newest records that compaction has appended again.";
   text.one("hapax_compaction_repeated_bytes_total", "counter", repeated, repeatedBytes);
   const last = "When the last pass was done, since 1970. 0: none since the start.";
-  text.one("hapax_compaction_last_seconds", "gauge", last, lastAtMs / 1000);
+  text.one("hapax_compaction_last_timestamp_seconds", "gauge", last, lastAtMs / 1000);
 }
 
 function writeBackups(text: MetricsText, { backups, engine }: ServerParts): void {
