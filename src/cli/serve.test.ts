@@ -50,6 +50,7 @@ describe("options", () => {
       dir: "./hapax-data",
       takeover: "refuse",
       replication: "standby",
+      warmCopies: true,
       durability: "fsync",
       requireAuth: false,
       longPollMs: 30_000,

@@ -84,6 +84,8 @@ async function live(
 ): Promise<Engine> {
   await history.check(store);
   const engine = new WholeEngine({
+    // The world has some, and this run does not deliver.
+    createSubscriptions: () => undefined,
     store: history.watch(store),
     clock: workload.clock,
     jsonRecordsEnd: () => undefined,

@@ -291,9 +291,9 @@ test("the fields of a rule of compaction stand where docs/formats says", () => {
   encodeChange(writer, { ...place, rule: { key: "id", tombstone: undefined, lagSeconds: 0 } });
   encodeChange(writer, { ...place, rule: undefined });
   const id = [2, ...Buffer.from("id")];
-  const rules = [15, 7, 5, 3, ...id, 1, 118, 172, 2, 15, 7, 5, 1, ...id, 0, 15, 7, 5, 0];
+  const rules = [16, 7, 5, 3, ...id, 1, 118, 172, 2, 16, 7, 5, 1, ...id, 0, 16, 7, 5, 0];
   expect([...writer.bytes()]).toEqual(rules);
-  const reader = new ByteReader(Buffer.from([15, 7, 5, 4]));
+  const reader = new ByteReader(Buffer.from([16, 7, 5, 4]));
   expect(() => decodeRecord(reader)).toThrow("unknown flags");
 });
 
