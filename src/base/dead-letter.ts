@@ -7,7 +7,7 @@
 import { wordsOfError } from "./error-words.ts";
 import { FNV_START, fnvStep } from "./fnv.ts";
 
-/** Why something failed, and a digest of it by which equal reasons are found together. */
+/** Why something failed, and a digest by which you find others that failed for the same reason. */
 export interface DeadLetterReason {
   readonly fingerprint: string;
   /** The code or the name of the error, and what it says: `TypeError: cents is no number`. */

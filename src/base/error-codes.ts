@@ -12,7 +12,7 @@ import type { ErrorCode, ERRORS, RetryAdvice } from "./error-table.ts";
 type StatusOf<Code extends ErrorCode> = (typeof ERRORS)[Code]["status"];
 type RetryOf<Code extends ErrorCode> = (typeof ERRORS)[Code]["retry"];
 
-/** The codes that a client gives by itself, without an answer. */
+/** The codes of errors that the client makes without an answer of a server. */
 export type ClientErrorCode =
   | "body_too_large"
   | "internal"
@@ -110,9 +110,9 @@ export class HapaxError extends Error {
   /** Whether to repeat the call: as it is, after a pause, or not at all. */
   declare readonly retry: RetryAdvice;
 
-  /** An error that the client makes by itself. */
+  /** Makes an error of the client, without an answer. */
   constructor(code: ClientErrorCode, message: string, options?: ErrorOptions);
-  /** An error of an answer, with the status of that answer. */
+  /** Makes an error with the code and the status of an answer. */
   constructor(code: ErrorCode, message: string, options: ErrorOptions & { status: number });
   constructor(code: ErrorCode, message: string, options?: ErrorOptions & { status?: number }) {
     super(message, options);

@@ -1,13 +1,14 @@
 /**
- * A hook for tests. Primitives call it at named moments between two steps where a crash matters, and wait for it.
- * Without a hook nothing happens there. `hapax/testing` exports `setFailpoint`, which sets it.
+ * A hook for tests. The functions of the toolkit call it at named moments between two steps where a crash
+ * matters, and wait for it. Without a hook nothing happens there. `hapax/testing` exports `setFailpoint`, which
+ * sets it.
  */
 
 type Failpoint = (name: string) => void | Promise<void>;
 
 let current: Failpoint | undefined;
 
-/** Sets the hook: every failpoint calls it and waits for it. Undefined removes it. */
+/** Sets a function that every failpoint calls and waits for. Undefined removes it. */
 export function setFailpoint(hook: Failpoint | undefined): void {
   current = hook;
 }

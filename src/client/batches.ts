@@ -45,7 +45,8 @@ export interface StreamRecord<T> {
 }
 
 /**
- * Records that arrived together, from one safe point to the next.
+ * Records that arrived together. A batch begins and ends at a safe point: an offset at which a reader can go
+ * on.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -77,9 +78,9 @@ export interface Batch<T> {
   /** The safe point after the batch. */
   readonly nextOffset: string;
   /**
-   * `nextOffset` and the life of the stream: the text to store, and to go on from. If the stream was deleted and created
-   * anew since, the server refuses it with `stream_replaced`; an offset alone could fit both streams. It is `nextOffset` if
-   * the server does not name lives.
+   * The text to store, and to go on from: `nextOffset` and the life of the stream (an id that is new after each creation).
+   * If the stream was deleted and created again since, the server refuses the position with `stream_replaced`; an offset
+   * alone could fit both streams. It is `nextOffset` if the server does not name lives.
    */
   readonly position: string;
   /** The batch reaches the tail, as the server saw it. */

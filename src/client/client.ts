@@ -1,6 +1,7 @@
 /**
  * `hapax/client`: writes that happen exactly once, and reads that miss and repeat nothing. Runs on every platform with
- * `fetch`, against any server of the Durable Streams protocol. It uses extensions if the server has them.
+ * `fetch`, and works with every server of the Durable Streams protocol. It uses the extensions of Hapax if the server
+ * has them.
  */
 
 import { Caller } from "./attempt.ts";

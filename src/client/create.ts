@@ -10,32 +10,38 @@ import { codecOf, encode } from "./records.ts";
 export interface CreateOptions {
   /** The media type of the stream. Default: that of the connection, else `application/json`. */
   readonly contentType?: string;
-  /** A sliding expiry, in seconds. */
+  /** Deletes the stream when it was not used for this time, in seconds. Default: it does not expire. */
   readonly ttlSeconds?: number;
-  /** An absolute expiry, RFC 3339. */
+  /** Deletes the stream at this time, in RFC 3339. Default: it does not expire. */
   readonly expiresAt?: string;
   /** Creates the stream closed. Default false. */
   readonly isClosed?: boolean;
   /** The first record. */
   readonly data?: unknown;
-  /** Refuses with `stream_present` if any stream exists at the path, also one with the same configuration. */
+  /**
+   * Rejects with `stream_present` if any stream exists at the path, also one with the same configuration.
+   * Default false.
+   */
   readonly isNew?: boolean;
   /** How long idempotency keys are remembered, in seconds. */
   readonly keyWindowSeconds?: number;
   /** How many idempotency keys are remembered. */
   readonly keyMax?: number;
   readonly keyOverflow?: "evict" | "reject";
-  /** `content`: the key of an append without an identity is its content. */
+  /**
+   * `content`: an append without an identity gets its content as key, so equal appends within the window are
+   * stored once.
+   */
   readonly keyFrom?: "content";
   /**
-   * What the stream keeps of its old data, such as `seconds=604800, bytes=1000000000`: data goes as soon as one of the two lets it go.
-   * With `needed=drop` also what groups, subscriptions and forks still need. Default: that of the server.
+   * How long, or how much, old data is kept, such as `seconds=604800, bytes=1000000000`: data is removed as soon as one of the
+   * two allows it. With `needed=drop` also data that groups, subscriptions and forks still need. Default: that of the server.
    */
   readonly retention?: string;
   /**
-   * Makes a stream of JSON a changelog, which keeps the newest record of each key: the path of the member that is the key, such as
-   * `id` or `user.id`. Behind it may stand `tombstone=<path>`, for records that delete their key because this member is missing or
-   * null, and `lag=<seconds>`: younger records stay as they are, by default for 60 seconds. Example: `id, tombstone=value, lag=3600`.
+   * Makes a stream of JSON a changelog, which keeps the newest record of each key: the path of the member that is the key, such
+   * as `id` or `user.id`. You may add `tombstone=<path>`: a record in which this member is missing or null deletes its key. And
+   * `lag=<seconds>`: younger records stay where they are; by default 60 seconds. Example: `id, tombstone=value, lag=3600`.
    * Default: every record is kept.
    */
   readonly compactKey?: string;

@@ -6,7 +6,7 @@ import type { NotConfirmed } from "./batching.ts";
 
 /** Data that no answer has confirmed. */
 export interface Unconfirmed {
-  /** The data, as it would have been stored: appending it again stores the same bytes. */
+  /** The data. Append it again to store the same bytes. */
   readonly data: unknown;
   /** `not_stored` is certain. `unknown`: an attempt got no answer, and no later one can tell. */
   readonly outcome: "not_stored" | "unknown";
@@ -30,14 +30,14 @@ export interface Unconfirmed {
 export class AppendFailure extends HapaxError {
   declare readonly unconfirmed: readonly Unconfirmed[];
 
-  /** For a code that the client gives by itself. */
+  /** Makes an error with a code of the client, without an answer. */
   constructor(
     code: ClientErrorCode,
     message: string,
     unconfirmed: readonly Unconfirmed[],
     options?: ErrorOptions,
   );
-  /** For the code of an answer, with the status of that answer. */
+  /** Makes an error with the code and the status of an answer. */
   constructor(
     code: ErrorCode,
     message: string,

@@ -73,7 +73,7 @@ export interface FollowOptions {
    * get through.
    */
   readonly live?: "auto" | "sse" | "long-poll";
-  /** Keeps the position. A kept position is preferred to `from`. */
+  /** Keeps the position. If a position is stored, the reader begins there, and not at `from`. */
   readonly position?: PositionStore;
   /** Called when the reader has processed all records up to the tail: at first, and each time after it was behind. */
   readonly onUpToDate?: (offset: string) => void;
@@ -87,8 +87,9 @@ export interface FollowOptions {
   /** Closes the connection while the page is hidden. Default: never. See `documentVisibility`. */
   readonly visibility?: Visibility;
   /**
-   * What a reader does whose data was trimmed: `fail` throws a `TrimmedFailure`, `skip` goes on where the stream begins now, without
-   * the records in between. Default `fail`. From the beginning, a reader gets what there is.
+   * What a reader does if the data at its offset was trimmed: `fail` throws a `TrimmedFailure`; `skip` goes on where the stream
+   * begins now, without the records in between. Default `fail`. A reader from the beginning gets the data that is left, with
+   * either.
    */
   readonly onTrimmed?: "fail" | "skip";
   /** Ends the reading; the iteration then throws the signal's reason. */

@@ -6,19 +6,22 @@ import type { ClientAnswer } from "./transport.ts";
 export interface StreamHead {
   /** The tail: where the next append goes. Opaque. */
   readonly offset: string;
-  /** Names this life of the path: a stream that is created anew there has another one. Only Hapax sends it. */
+  /**
+   * The id of the stream's life, from its creation to its deletion: a stream that is created again at the path
+   * has another one. Only Hapax sends it.
+   */
   readonly life: string | undefined;
   readonly contentType: string;
   readonly isClosed: boolean;
-  /** The sliding expiry, in seconds. */
+  /** How long the stream stays without use, in seconds. */
   readonly ttlSeconds: number | undefined;
-  /** The absolute expiry, as the server writes it. */
+  /** The time at which the stream expires, as the server writes it. */
   readonly expiresAt: string | undefined;
   /** How long keys are remembered, if the stream has an option of its own. */
   readonly keyWindowSeconds: number | undefined;
-  /** Where the stream begins: what was before it was trimmed. Only Hapax sends it. */
+  /** The offset at which the stream begins; older data was trimmed. Only Hapax sends it. */
   readonly earliestOffset: string | undefined;
-  /** What the stream keeps by itself, as the server writes it. */
+  /** The rule of retention, as the server writes it. */
   readonly retention: string | undefined;
   /** The key of a changelog, as the server writes it. */
   readonly compactKey: string | undefined;

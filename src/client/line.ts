@@ -57,7 +57,7 @@ export interface Reconnect {
   readonly error: HapaxError;
   /** Failures in a row, from 1. */
   readonly failures: number;
-  /** Where the reader goes on. It does not get earlier records again. */
+  /** The offset at which the reader goes on. It does not get earlier records again. */
   readonly offset: string;
 }
 

@@ -43,7 +43,7 @@ export interface ClientOptions {
   readonly contentType?: string;
   /** How long the server remembers idempotency keys, in seconds, if the stream has no option. Default 86,400. */
   readonly keyWindowSeconds?: number;
-  /** Ends everything that this connection does. */
+  /** Ends all calls and readers of this connection. */
   readonly signal?: AbortSignal | undefined;
 }
 

@@ -14,8 +14,9 @@ const PLACED = /^(.*?)(\/v1\/stream\/([^/?#]+).*)$/s;
 const KNOWN_MAX = 10_000;
 
 /**
- * Returns a transport that remembers which node owns which streams, and sends by another transport. Without it a node sends what it
- * does not own to the owner, which takes one hop more. `nodes`: their base URLs, as they are given to `--advertise`.
+ * Returns a transport that remembers which node owns which streams, and sends by another transport. Without it a node must
+ * forward a request for a stream that another node owns, which takes longer. `nodes` are the base URLs of the nodes, as
+ * `--advertise` has them.
  *
  * ```ts
  * import { connect, fetchTransport, ownerTransport } from "hapax/client";

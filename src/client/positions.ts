@@ -11,8 +11,8 @@
  */
 
 /**
- * Keeps one position, for `stream.follow({ position })`. Two readers of one stream need two of them. Effects happen
- * at least once: the batch in which a process ends comes again.
+ * Keeps one position, for `stream.follow({ position })`. Each reader needs one of its own. Effects happen at least
+ * once: after a crash the reader gets the last batch again.
  *
  * ```ts
  * import { connect, memoryPosition } from "hapax/client";
@@ -41,12 +41,12 @@
 export interface PositionStore {
   /** Returns the position that was saved last; `undefined` if there is none. */
   load(): Promise<string | undefined>;
-  /** Saves the position: up to 300 printable characters. Resolves when `load` will find it again. */
+  /** Saves the position: up to 300 printable characters. Resolves when the position is durable. */
   save(position: string): Promise<void>;
 }
 
 /**
- * Keeps the position as long as the process runs.
+ * Returns a position store in memory, which ends with the process.
  *
  * ```ts
  * import { memoryPosition } from "hapax/client";
@@ -74,7 +74,8 @@ export interface PositionStorage {
 }
 
 /**
- * Keeps the position in the browser, under a key of its own: `storagePosition(localStorage, "orders")`.
+ * Returns a position store in the browser, under the key that you pass: `storagePosition(localStorage,
+ * "orders")`.
  *
  * ```ts
  * import { storagePosition } from "hapax/client";

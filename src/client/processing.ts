@@ -1,6 +1,6 @@
 /**
- * `hapax/processing`: transactions over several streams, groups of consumers that share streams, and streams in
- * partitions. Runs on every platform with `fetch`. Needs a Hapax server.
+ * `hapax/processing`: transactions over several streams, groups of consumers that share streams, pipelines,
+ * jobs, and streams in partitions. Runs on every platform with `fetch`. Needs a Hapax server.
  */
 
 import type { ClientOptions } from "./options.ts";

@@ -28,19 +28,26 @@ const PIPELINED_SHARE = 0.25;
 export interface ProducerOptions {
   /** Names the producer across restarts: a new one with the same id fences the old one. Default: random. */
   readonly id?: string;
-  /** For servers without sessions, where `id` needs it. Must be higher after each restart. A function is called once. */
+  /**
+   * The epoch of the producer. Needed for an `id` on servers without sessions, such as the reference server of the
+   * protocol. Must be higher after each restart. A function is called once.
+   */
   readonly epoch?: EpochSource;
   /**
-   * The most batches on their way at once, 1 to 256. Default 5; 1 if the server cannot order them. A batch of less
-   * than a quarter of `batchBytesMax`, and of less than `batchRecordsMax`, goes when no other is on its way. If a batch is
-   * larger than all that were accepted, it may be too large: nothing is sent behind it until it is accepted.
+   * The most batches without an answer at once, 1 to 256. Default 5; 1 if the server cannot order them. A small batch
+   * (less than a quarter of `batchBytesMax`, and less than `batchRecordsMax`) waits until all earlier batches have an
+   * answer. If a batch is larger than all that were accepted, it may be too large: the producer sends nothing more until
+   * it is accepted.
    */
   readonly inFlightMax?: number;
   /** The most bytes of one batch. Default 1 MiB. */
   readonly batchBytesMax?: number;
   /** The most records of one batch. Default: no limit. */
   readonly batchRecordsMax?: number;
-  /** How long a batch waits to be filled, in milliseconds. Default 0: it fills while others are on their way. */
+  /**
+   * How long a batch waits for more records, in milliseconds. Default 0: it collects records only while earlier
+   * batches wait for their answers. A higher value makes fewer and larger batches.
+   */
   readonly lingerMs?: number;
   /**
    * High-water mark in bytes. `ready` waits while this many or more are held. Each append counts 128 bytes more than its
@@ -65,9 +72,9 @@ interface Waiter {
 /**
  * Writes many records fast, in order, each exactly once. `stream.producer()` creates it.
  *
- * After lost answers, timeouts, 408, 425, 429 and 5xx it repeats the same batch under the same number. It cuts a batch that
- * is too large into smaller ones. If other batches were sent behind it already, a producer without `id` goes on with all of
- * them under a new random one, and one with an `id` ends: its numbers were used.
+ * After lost answers, timeouts, 408, 425, 429 and 5xx it repeats the same batch under the same number. It splits a batch
+ * that the server refuses as too large. If it had already sent later batches, the numbers after that batch are used. Then a
+ * producer without `id` sends all of these batches again under a new random id, and a producer with an `id` ends.
  *
  * A record that cannot be stored ends the producer, because later records stand behind it. The producer then hands back all
  * unconfirmed data. The code says why: `producer_fenced` (another producer with this id has taken over), `stream_closed`,
@@ -156,7 +163,7 @@ export class Producer<T = unknown> {
     return this.#given - this.#ended;
   }
 
-  /** The number of batches on their way. */
+  /** The number of batches that were sent and have no answer yet. */
   get inFlightCount(): number {
     return this.#sender.inFlight;
   }
@@ -166,7 +173,7 @@ export class Producer<T = unknown> {
     return this.#sender.epoch;
   }
 
-  /** Resolves when less than `highWaterBytes` are held, or when the producer is over. */
+  /** Resolves when less than `highWaterBytes` are held, or when the producer has ended. */
   get ready(): Promise<void> {
     if (this.#sender.heldBytes < this.#highWaterBytes || this.#failure !== undefined) {
       return Promise.resolve();
@@ -176,8 +183,8 @@ export class Producer<T = unknown> {
   }
 
   /**
-   * Takes data and does not wait. Throws the failure if the producer is over, `producer_full` if it
-   * holds too much, `producer_closed` after `close()`.
+   * Takes data and does not wait. Throws the failure if the producer has ended, `producer_full` if it holds
+   * too much, `producer_closed` after `close()`.
    */
   append(data: T): void {
     this.#push(data);

@@ -56,8 +56,9 @@ export interface ReadOptions {
   /** Called with every failure that is tried again. */
   readonly onReconnect?: (reconnect: Reconnect) => void;
   /**
-   * What a reader does whose data was trimmed: `fail` throws a `TrimmedFailure`, `skip` goes on where the stream begins now, without
-   * the records in between. Default `fail`. From the beginning, a reader gets what there is.
+   * What a reader does if the data at its offset was trimmed: `fail` throws a `TrimmedFailure`; `skip` goes on where the stream
+   * begins now, without the records in between. Default `fail`. A reader from the beginning gets the data that is left, with
+   * either.
    */
   readonly onTrimmed?: "fail" | "skip";
   /** Ends the reading; the iteration then throws the signal's reason. */

@@ -21,8 +21,8 @@ export interface AppendOptions {
   /** `Stream-Seq`: must sort after the last one of the stream; else `append` throws `sequence_regression`. */
   readonly seq?: string;
   /**
-   * Gives up waiting, at once. Data that was sent may still be stored. When no other append waits, nothing more is sent: a
-   * process that has nothing else to do can end.
+   * Stops waiting at once. Data that was sent may still be stored. If no other append waits, nothing more is sent, so that
+   * the process can end.
    */
   readonly signal?: AbortSignal | undefined;
 }
@@ -33,7 +33,8 @@ export interface UpdateOptions {
 }
 
 /**
- * One stream at one URL. `T` is the type of its records: it is a promise of yours that nothing checks. `typed` checks it.
+ * One stream at one URL. `T` is the type of its records. Nothing checks that records have this type; use `typed` for
+ * that.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -67,14 +68,14 @@ export class Stream<T = unknown> {
     return sendCreate(this.#peer, options);
   }
 
-  /** Describes the stream. Rejects with `stream_not_found` if there is none. */
+  /** Returns the description of the stream. Rejects with `stream_not_found` if there is none. */
   head(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<StreamHead> {
     return this.#peer.head(options.signal);
   }
 
   /**
-   * Appends one record, exactly once: repetitions after lost answers carry the same identity. Records are
-   * stored in the order of the calls, also if the calls do not wait for each other; appends with a key have no order.
+   * Appends one record, exactly once: repetitions after lost answers carry the same identity. Records are stored in
+   * the order of the calls, even if you do not await each call; appends with a `key` have no order.
    */
   async append(data: T, options: AppendOptions = {}): Promise<Appended> {
     const { key, ifMatch, seq, signal } = options;

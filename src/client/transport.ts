@@ -14,7 +14,7 @@ export interface ClientRequest {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: Uint8Array | undefined;
-  /** Gives the request up; also while its answer's body is still coming. */
+  /** Cancels the request, also while the body of its answer is still arriving. */
   readonly signal?: AbortSignal | undefined;
 }
 

@@ -3,7 +3,7 @@
 import { HapaxError } from "../base/error-codes.ts";
 
 /**
- * The error `offset_trimmed` of a reader: what it asks for was trimmed by a cut or by retention.
+ * The error `offset_trimmed` of a reader: the data at its offset was removed, by `trim` or by retention.
  *
  * ```ts
  * import { TrimmedFailure } from "hapax/client";

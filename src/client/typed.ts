@@ -62,7 +62,8 @@ export class SchemaFailure extends HapaxError {
 /** Options of the reads of a typed stream. */
 export interface TypedReadOptions {
   /**
-   * Called with a record that does not fit the schema, which is then left out. Default: the reading throws the failure.
+   * Called with each record that does not fit the schema; the reader then skips it. Default: the reader throws the
+   * failure.
    */
   readonly onMisfit?: (failure: SchemaFailure) => void;
 }

@@ -80,7 +80,7 @@ export interface Verdict {
 }
 
 /**
- * Compares the calls and their answers with the final state, rule by rule.
+ * Checks the calls and their answers against the final state, rule by rule.
  *
  * ```ts
  * import { checkHistory, createHistory, explainVerdict } from "hapax/testing";

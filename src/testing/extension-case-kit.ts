@@ -3,7 +3,7 @@
  * needs only `fetch`.
  */
 
-/** What a server may offer beyond the public protocol. Each is a chapter of PROTOCOL.md. */
+/** A capability that a server may have beyond the public protocol. Each is a chapter of PROTOCOL.md. */
 export type ExtensionCapability =
   | "sessions"
   | "compare"

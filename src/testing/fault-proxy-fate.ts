@@ -89,7 +89,10 @@ export interface FaultProxyOptions extends FaultShares {
   readonly seed: number;
   /** Longest delay in milliseconds. Default 20. */
   readonly delayMsMax?: number;
-  /** Answers that the proxy can make up. Default: 500, 502, 503, 504, and 503 and 429 with `Retry-After: 0`. */
+  /**
+   * Answers that the proxy can give in the place of the server. Default: 500, 502, 503, 504, and 503 and 429
+   * with `Retry-After: 0`.
+   */
   readonly refusals?: readonly MadeUpAnswer[];
   /** Chooses the fate of a request. `undefined` leaves it to the seed. */
   readonly fateOf?: (request: ProxiedRequest) => ProxyFate | undefined;

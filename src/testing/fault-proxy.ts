@@ -42,7 +42,7 @@ export type {
   ProxyFate,
 } from "./fault-proxy-fate.ts";
 
-/** A proxy that harms requests and answers. See `openFaultProxy`. */
+/** A proxy that drops, delays, cuts and repeats requests and answers. See `openFaultProxy`. */
 export interface FaultProxy {
   /** The URL that the client uses instead of the server's. */
   readonly url: string;
@@ -52,7 +52,7 @@ export interface FaultProxy {
   readonly droppedAnswers: number;
   readonly delayedRequests: number;
   readonly counts: FaultCounts;
-  /** Stops all harms from now on. Silent connections stay silent. */
+  /** Makes no more faults from now on. Connections that were silenced stay silent. */
   heal(): void;
   /** Sends all held requests at once. Resolves when the server has answered everything that was sent to it. */
   drain(): Promise<void>;
@@ -80,7 +80,7 @@ const REFUSAL: MadeUpAnswer = { status: 503 };
  * await server.stop();
  * ```
  *
- * All harms together; `fateOf` chooses the fate of single requests.
+ * All kinds of faults together; `fateOf` chooses what happens to a single request.
  *
  * ```ts
  * import { connect } from "hapax/client";

@@ -272,7 +272,8 @@ function refuseEnd(end: CrashEnd): never {
 }
 
 /**
- * Cases that kill every primitive at every failpoint. Another process then does the work, and its effect is there once.
+ * Cases that kill a process at every failpoint of every function of the toolkit. Then another process does the work,
+ * and the case checks that its effect is there once.
  *
  * ```ts
  * import { ledgerCrashes } from "hapax/testing";
@@ -285,8 +286,9 @@ export const ledgerCrashes: readonly CrashCase[] = STORIES.flatMap((story) =>
 );
 
 /**
- * Cases that stop every primitive with a lease until another process has taken its work. Then it wakes, gets
- * `lease_lost` (or, before its work began, the result of the other), and writes nothing.
+ * Cases that pause a process with a lease until another process has taken over its work. When the paused
+ * process goes on, it must get `lease_lost` (or, if its work had not begun, the result of the other process),
+ * and write nothing.
  *
  * ```ts
  * import { ledgerZombies } from "hapax/testing";

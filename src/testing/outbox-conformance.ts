@@ -7,8 +7,8 @@ import { cleanCases, heldCases, rowCases } from "./outbox-cases-held.ts";
 export type { OutboxCase, OutboxTarget } from "./outbox-case-kit.ts";
 
 /**
- * Every case of the contract of an outbox. Each says for which ways it is, and answers why if it does not apply. They share
- * one database and must run one after the other.
+ * Every case of the contract of an outbox. Each case names the ways that it is for, and returns the reason if it does not
+ * apply. They share one database and must run one after the other.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";

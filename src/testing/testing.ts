@@ -1,5 +1,6 @@
 /**
- * Tools to test Hapax, and programs that use it: contracts as test cases, simulated parts, a checker of histories.
+ * Tools to test Hapax, and programs that use it: contracts as test cases, a clock that tests move, a proxy that makes
+ * faults, and a checker of histories (what was called, and what was answered).
  */
 
 export { checkHistory, explainVerdict } from "./checker.ts";

@@ -1,6 +1,6 @@
 /**
- * `hapax/durable-object`: exactly once in a Durable Object with SQLite, over hibernation, eviction and crashes. Needs a runtime
- * with Durable Objects, and imports nothing of it.
+ * `hapax/durable-object`: exactly once in a Durable Object with SQLite, also across hibernation, eviction and crashes. Needs a
+ * runtime with Durable Objects, and imports nothing from it.
  */
 
 export { type AlarmCall, objectAlarms, type ObjectAlarms } from "./durable-object/alarms.ts";

@@ -16,7 +16,8 @@ export type { IdempotencyRequest } from "./idempotency/request.ts";
 export { GLOBAL } from "./rules/scoped-key.ts";
 
 /**
- * Creates idempotency keys over a ledger. Throws `invalid_options`.
+ * Creates the engine of idempotency keys, which stores keys and answers in a ledger. Throws
+ * `invalid_options`.
  *
  * ```ts
  * import { createIdempotency } from "hapax/idempotency";

@@ -1,6 +1,7 @@
 /**
- * `hapax/window`: a dedup window for logs that have none: object storage, files, or a log of your own. A write under an id is stored
- * once, also over lost answers, restarts and a change of writers. Needs no server and no database.
+ * `hapax/window`: exactly-once writes to logs that cannot deduplicate: object storage, files, or a log of your own. It remembers
+ * ids for a time (the window). A write under an id is stored once, also after lost answers, restarts and a change of writers.
+ * Needs no server and no database.
  */
 
 export { fileObjects } from "./window/file-objects.ts";

@@ -96,8 +96,8 @@ export class Connection {
   }
 
   /**
-   * Names the incarnation of the server: another one after a restore from a backup. Undefined if the server names none.
-   * `transaction` takes it, to be refused by any other one.
+   * Returns the incarnation of the server: an id that changes when the server is restored from a backup. Undefined if
+   * the server names none. Pass it to `transaction`, which a server of any other incarnation then refuses.
    */
   async incarnation(
     options: { readonly signal?: AbortSignal | undefined } = {},
@@ -107,8 +107,9 @@ export class Connection {
   }
 
   /**
-   * Trims what is before an offset of a stream, for good. Returns where the stream begins now: at the append that holds the offset.
-   * Rejects with `data_needed` if a group, a subscription or a fork still needs the data, unless `needed` is `drop`.
+   * Removes the data before an offset of a stream; this cannot be undone. Returns where the stream begins now: at the append that
+   * contains the offset. Rejects with `data_needed` if a group, a subscription or a fork still needs the data, unless `needed` is
+   * `drop`.
    *
    * ```ts
    * import { startNodeServer } from "hapax/node";
@@ -138,7 +139,8 @@ export class Connection {
   }
 
   /**
-   * Sets what a stream keeps of its old data, such as `seconds=604800, bytes=1000000000`. `none` keeps everything from now on.
+   * Sets how long, or how much, old data a stream keeps, such as `seconds=604800, bytes=1000000000`. `none` keeps everything
+   * from now on.
    */
   async setRetention(
     stream: StreamTarget,
@@ -235,9 +237,9 @@ export class Connection {
   }
 
   /**
-   * Creates a worker, which does the records of streams as jobs: several at once, each done, tried again later or put aside by
-   * itself. Any number of workers share the jobs of a group, also those of one stream. Nothing is sent until `run`. Throws
-   * `invalid_options`.
+   * Creates a worker, which handles the records of streams as jobs: several at once, and each job is done, tried again later
+   * or put aside without the others. Any number of workers share the jobs of a group, also those of one stream. Nothing is
+   * sent until `run`. Throws `invalid_options`.
    *
    * ```ts
    * import { startNodeServer } from "hapax/node";
@@ -265,7 +267,10 @@ export class Connection {
     return new JobWorker<T>(this, this.#caller, this.#addresses, options);
   }
 
-  /** Returns the dead letters of a stream that a pipeline names as `deadLetter`. Sends nothing yet. */
+  /**
+   * Returns a handle for the dead letters in a stream: the one that a pipeline has as `deadLetter`. Sends
+   * nothing yet.
+   */
   deadLetters(stream: StreamTarget): DeadLetters {
     return new DeadLetters(this, stream, this.#caller.options.clock);
   }

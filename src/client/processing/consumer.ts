@@ -29,7 +29,10 @@ export interface ConsumerOptions extends GroupOptions {
   readonly name?: string;
   /** The most streams at once. Default: the member's share of the group. */
   readonly max?: number;
-  /** Time between two signs of life, in milliseconds. Default and most: a third of the lease time; at most 3,000. */
+  /**
+   * Time between two messages that keep the leases, in milliseconds. Default and maximum: a third of the lease time,
+   * and never more than 3,000.
+   */
   readonly heartbeatMs?: number;
   /** The most handlers of `run` at once. Default 8. */
   readonly concurrency?: number;
@@ -40,13 +43,19 @@ export interface ConsumerOptions extends GroupOptions {
   readonly liveMax?: number;
   /** Shortest time between two polls of a stream without a connection, in milliseconds. Default 250. */
   readonly pollMs?: number;
-  /** How long an outage of the server may last, in milliseconds. Default: without limit. */
+  /**
+   * How long an outage of the server may last, in milliseconds, before an error ends the work. Default: no
+   * limit.
+   */
   readonly patienceMs?: number;
   /** Called with every event. */
   readonly onEvent?: (event: ConsumerEvent) => void;
   /** Called with every failed read that is tried again. */
   readonly onReconnect?: (reconnect: Reconnect) => void;
-  /** Ends the consumer at once: `next` rejects with the reason, current batches are lost. `run` has an orderly end. */
+  /**
+   * Ends the consumer at once: `next` rejects with the reason, and another member gets the current batches. To finish
+   * them first, use the `signal` of `run`.
+   */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -171,7 +180,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
 
   /**
    * Returns the next batch of any leased stream. Several workers may wait at once. Done after `close`. Rejects with the
-   * reason of the signal, and with errors that no retry can cure: `group_not_found`, `group_exists`, `unsupported`,
+   * reason of the signal, and with errors that a retry cannot solve: `group_not_found`, `group_exists`, `unsupported`,
    * `token_invalid`.
    */
   next(
@@ -227,9 +236,9 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
   }
 
   /**
-   * Calls the handler for each batch, several at once. If the handler has neither committed its batch nor called `done`,
-   * the batch is committed when the handler has ended. An error of a handler ends the run, unless its lease is over: then
-   * another member has the records.
+   * Calls the handler for each batch, several at once. When a handler ends that has neither committed its batch nor
+   * called `done`, the batch is committed. An error of a handler ends the run, unless the lease has ended: then another
+   * member gets the records.
    *
    * ```ts
    * import { startNodeServer } from "hapax/node";
@@ -296,7 +305,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     if (failure !== undefined) throw failure.error as Error;
   }
 
-  /** Leaves the group at once. Batches that are neither committed nor done come again, to another member. */
+  /** Leaves the group at once. Another member gets the batches that are neither committed nor done. */
   async close(): Promise<void> {
     if (!this.#isClosed) {
       this.#isClosed = true;

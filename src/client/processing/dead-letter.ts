@@ -35,7 +35,7 @@ import type { StreamTarget } from "./paths.ts";
 import { fromOffset, Places } from "./places.ts";
 import { readStored } from "./stored.ts";
 
-/** A record that a pipeline has given up. */
+/** A record that failed in all attempts of a pipeline or a worker. */
 export interface DeadLetter {
   /** Names the record: `<group>/<stream>/<life>/<offset>`. */
   readonly id: string;
@@ -43,15 +43,17 @@ export interface DeadLetter {
   readonly stream: string;
   /** Where the record begins in its stream. */
   readonly offset: string;
-  /** A JSON value, a text, or bytes. Undefined if it was too large for the letter: then it is only in its stream. */
+  /**
+   * A JSON value, a text, or bytes. Undefined if the record was too large for a letter: then read it in its stream.
+   */
   readonly record: unknown;
-  /** The JSON of the record as it was stored: numbers that JavaScript cannot hold are still in it. */
+  /** The JSON text of the record as it was stored, with all digits of large numbers. */
   readonly recordText: string | undefined;
   /** The size of a record that is not in the letter. */
   readonly recordBytes: number | undefined;
   readonly attempts: number;
   readonly reason: DeadLetterReason;
-  /** When it was given up, RFC 3339. */
+  /** When its last attempt failed, RFC 3339. */
   readonly at: string;
 }
 
@@ -83,7 +85,8 @@ export function envelopeOf(letter: GivenUp, clock: Clock, isBare = false): JsonT
 }
 
 /**
- * The dead letters of one stream. Made for tools: it reads the whole stream, and keeps those that are held in memory.
+ * The dead letters of one stream. For tools and operators: each call reads the whole stream, and keeps the letters in
+ * memory that are neither replayed nor discarded.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
@@ -128,14 +131,16 @@ export class DeadLetters {
     this.#clock = clock;
   }
 
-  /** Lists those that are held, the oldest first; at most `max`, default 100. */
+  /**
+   * Lists the letters that are neither replayed nor discarded, the oldest first; at most `max`, default 100.
+   */
   async list(
     filter: DeadLetterFilter & { readonly max?: number } = {},
   ): Promise<readonly DeadLetter[]> {
     return (await this.#find(filter)).slice(0, filter.max ?? 100);
   }
 
-  /** Groups them by their reasons, the most frequent first. */
+  /** Counts the letters by their reasons, the most frequent first. */
   async groups(): Promise<readonly DeadLetterGroup[]> {
     return groupLetters(await this.#find({}));
   }
@@ -174,8 +179,8 @@ export class DeadLetters {
   }
 
   /**
-   * Appends the records again, to the streams that they are from or to another one; without a filter: all. Answers how
-   * many.
+   * Appends the records again, to their own streams or to `to`. Without a filter it replays all. Returns the number of
+   * records.
    */
   replay(
     which: readonly string[] | DeadLetterFilter = {},
@@ -184,7 +189,10 @@ export class DeadLetters {
     return this.#handleAll(filterOf(which), "replayed", options.to);
   }
 
-  /** Leaves the records out for good; the filter must name something. Answers how many. */
+  /**
+   * Marks the letters as handled, without a replay. The filter must not be empty. Returns the number of
+   * letters.
+   */
   async discard(which: readonly string[] | DeadLetterFilter): Promise<number> {
     const filter = filterOf(which);
     if (Object.values(filter).every((value) => value === undefined))

@@ -19,9 +19,9 @@ import type { Addresses, StreamTarget } from "./paths.ts";
 export interface TransactionCreateOptions {
   /** The media type of the stream. Default `application/json`. */
   readonly contentType?: string;
-  /** A sliding expiry, in seconds. */
+  /** Deletes the stream when it was not used for this time, in seconds. Default: it does not expire. */
   readonly ttlSeconds?: number;
-  /** An absolute expiry, RFC 3339. */
+  /** Deletes the stream at this time, in RFC 3339. Default: it does not expire. */
   readonly expiresAt?: string;
 }
 
@@ -35,14 +35,14 @@ export interface SubscriptionAck {
   readonly done?: boolean;
 }
 
-/** Something that `tx.commit` takes without an offset: a batch of a consumer. */
+/** The argument of `tx.commit` without an offset: a batch of a consumer. */
 export interface Committable {
   readonly lease: Lease;
   readonly nextOffset: string;
 }
 
 /**
- * The operations of a transaction, for its callback. Every method only collects the operation. After the
+ * The operations of a transaction, for its callback. The methods only collect the operations. After the
  * callback has returned they throw `invalid_request`.
  */
 export interface Transaction {

@@ -21,7 +21,7 @@ export type TransactionOutcome = "not_stored" | "unknown";
 export class TransactionFailure extends HapaxError {
   /** `not_stored` is certain. `unknown`: an attempt got no answer, and no later one can tell. */
   readonly outcome: TransactionOutcome;
-  /** The call of the transaction that cannot be done, from 0: the first one in the callback is 0. */
+  /** The index of the operation that cannot be done. The first one in the callback is 0. */
   readonly operation: number | undefined;
 
   constructor(

@@ -16,9 +16,15 @@ export interface GroupOptions {
   readonly streams?: readonly StreamTarget[];
   /** The start on existing streams; later streams are read from their beginning. Default `beginning`. */
   readonly start?: GroupStart;
-  /** How long a member counts as live without a sign of life, in milliseconds. Default: the server's, 30,000. */
+  /**
+   * How long a member keeps its streams without a sign of life, in milliseconds. A longer time delays the
+   * takeover after a crash. Default: the server's, 30,000.
+   */
   readonly leaseMs?: number;
-  /** The group gives single records as jobs; `connection.jobs` creates such a group. Then `pattern` is refused. */
+  /**
+   * Makes a group of jobs, which gives out single records. `connection.jobs` creates such a group. Not allowed
+   * together with `pattern`. Default false.
+   */
   readonly jobs?: boolean;
 }
 
@@ -100,8 +106,8 @@ export class Group {
   }
 
   /**
-   * Moves the offset of one stream, or of all, forward or back. The leases of these streams end. Records are processed
-   * again, or left out. Returns the number of streams.
+   * Moves the offset of one stream, or of all, forward or back. The leases of these streams end. Moved back, records
+   * are processed again; moved forward, they are skipped. Returns the number of streams.
    */
   async reset(
     options: Signalled & { readonly to: GroupStart; readonly stream?: StreamTarget },

@@ -20,10 +20,13 @@ export interface CommitOptions {
   readonly signal?: AbortSignal;
 }
 
-/** Records of one leased stream, from one safe point to the next. */
+/**
+ * Records of one leased stream. A batch begins and ends at a safe point: an offset at which a reader can go
+ * on.
+ */
 export interface LeasedBatch<T> {
   readonly stream: string;
-  /** The life of the stream: a stream that is deleted and created anew at its path has another one. */
+  /** The id of the stream's life: a stream that is deleted and created again at its path has another one. */
   readonly life: string;
   /** For `tx.commit` and `tx.expectLease`. */
   readonly lease: Lease;
@@ -38,15 +41,19 @@ export interface LeasedBatch<T> {
   /** The content type of the stream. */
   readonly contentType: string;
   /**
-   * Returns where a record begins. Together with the stream it names the record, with any division into pages. In a stream
-   * that is not JSON a batch is one piece, which begins where the reading began.
+   * Returns the offset at which a record begins. Together with the stream it identifies the record, also if a later read
+   * divides the stream into other batches. In a stream that is not JSON a batch is one piece, which begins where the
+   * reading began.
    */
   offsetAt(index: number): string;
-  /** Returns a record as it was stored: numbers that JavaScript cannot hold are still in it. */
+  /** Returns the bytes of a record as they were stored, with all digits of large numbers. */
   bytesAt(index: number): Uint8Array;
   /** The stream is closed, and this is its last batch. */
   readonly closed: boolean;
-  /** Aborts when the lease is over: it is lost, or asked back and its time is nearly over. Its reason is `lease_lost`. */
+  /**
+   * Aborts when the lease is lost, or when the server wants it back and its time is nearly over. Its reason is
+   * `lease_lost`.
+   */
   readonly signal: AbortSignal;
   /** Whether the batch was committed, by itself or by a transaction, or marked as done. */
   readonly isSettled: boolean;
@@ -60,7 +67,7 @@ export interface LeasedBatch<T> {
   done(): void;
   /** Whether the server wants the stream for another member: give it back soon. */
   readonly isAskedBack: boolean;
-  /** Gives the stream back. Uncommitted records come again, to the next holder. */
+  /** Gives the stream back. The next holder gets the uncommitted records again. */
   giveBack(): void;
 }
 

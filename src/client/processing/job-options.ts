@@ -14,24 +14,24 @@ export interface JobContext {
   /** The stream of the record. */
   readonly stream: string;
   /**
-   * Names the job: `<group>/<stream>/<life>/<offset>`. It is the same in every attempt, on every worker: give it to systems that
-   * recognise what they have done, such as `processOnce`.
+   * Names the job: `<group>/<stream>/<life>/<offset>`. It is the same in every attempt, on every worker: use it as the key of
+   * `processOnce`, or as the idempotency key of another system.
    */
   readonly id: string;
   /** 1 is the first. A worker that died in the middle of the job is counted too. */
   readonly attempt: number;
-  /** Aborts when the job is not this worker's any more, or the worker has to end: work after that has no effect. */
+  /** Aborts when the worker has lost the job or has to end: the outcome of later work is refused. */
   readonly signal: AbortSignal;
   /** For `tx.done`, if the function ends its job in a transaction of its own. */
   readonly lease: JobLease;
   /** Adds an output. The return value of the function is an output too, unless it is `undefined`. */
   readonly emit: (data: unknown, options?: { readonly to?: StreamTarget }) => void;
   /**
-   * Puts the job back for this time when the function has returned; its outputs are dropped. The attempt counts: after the
-   * last one the job is a dead letter.
+   * Puts the job back when the function has returned, and drops its outputs. The job runs again after this time. The
+   * attempt counts: after the last one the job becomes a dead letter.
    */
   readonly retryLater: (delayMs: number) => void;
-  /** Does the same, and the attempt does not count. */
+  /** Does the same, but the attempt does not count. */
   readonly postpone: (delayMs: number) => void;
 }
 
@@ -45,7 +45,7 @@ export interface JobCounters {
   readonly later: number;
   /** Failed attempts. */
   readonly failures: number;
-  /** Jobs that were another worker's when this one was ready. */
+  /** Jobs that another worker had taken over before this one was done. */
   readonly lost: number;
 }
 
@@ -70,8 +70,9 @@ export interface JobOptions<T = unknown> {
   /** The stream of outputs. An output is stored if and only if its job is done, in the same transaction. */
   readonly to?: StreamTarget;
   /**
-   * Returns when a job is due: a `Date`, or milliseconds since 1970. Undefined: now. A job is not begun before, by the
-   * worker's clock. At most 10,000 jobs of a group wait or are worked on; beyond that the records behind them wait too.
+   * Returns when a job is due: a `Date`, or milliseconds since 1970. Undefined: now. A job does not begin before that,
+   * by the worker's clock. At most 10,000 jobs of a group wait or run at a time; later records wait until some of them
+   * are done.
    */
   dueAt?(this: void, record: T): Date | number | undefined;
   /** The most jobs at once. Default 8. */
@@ -81,11 +82,14 @@ export interface JobOptions<T = unknown> {
   /** How a failing job is tried again, by any worker. Defaults: `attemptsMax` 5, `pauseMs` 1,000, `pauseMsMax` 600,000. */
   readonly retry?: Pick<RetryOptions, "attemptsMax" | "pauseMs" | "pauseMsMax">;
   /**
-   * How long running jobs may still take when the worker is closed, in milliseconds. Then they are put back, and the attempt
-   * does not count. Default 5,000.
+   * How long running jobs may still take after the worker is closed, in milliseconds. After that they are put back, and the
+   * attempt does not count. Default 5,000.
    */
   readonly closeMs?: number;
-  /** How long an outage of the server may last, in milliseconds. Default: without limit. */
+  /**
+   * How long an outage of the server may last, in milliseconds, before an error ends the work. Default: no
+   * limit.
+   */
   readonly patienceMs?: number;
   /** Ends the worker in order: abort it when your process gets SIGTERM. */
   readonly signal?: AbortSignal | undefined;

@@ -62,7 +62,7 @@ const LOST = [
 const MISFIT = ["invalid_request", "body_too_large"] as const satisfies readonly ErrorCode[];
 const PUT_BACK = { kind: "later", delayMs: 0, isCounted: false } as const;
 
-/** Does the jobs of a group. `connection.jobs` creates it. */
+/** Runs the jobs of a group. `connection.jobs` creates it. */
 export class JobWorker<T = unknown> {
   readonly #hapax: Connection;
   readonly #options: ResolvedJobOptions<T>;
@@ -98,7 +98,7 @@ export class JobWorker<T = unknown> {
 
   /**
    * Runs until the worker is closed or its signal aborts; then resolves. Rejects with a `RecordFailure` if a job keeps failing
-   * and there is no stream for dead letters, and with errors that no retry can cure. Every call returns the same promise.
+   * and there is no stream for dead letters, and with errors that a retry cannot solve. Every call returns the same promise.
    */
   run(): Promise<void> {
     this.#ended ??= this.#run();

@@ -37,7 +37,7 @@ export function leaseLost(message: string, cause?: unknown): HapaxError {
   return new HapaxError("lease_lost", message, { cause, status: 409 });
 }
 
-/** A job of a worker, as plain data: a record that no other worker has. PROTOCOL.md §20.5. */
+/** The right of one worker to do one job, as plain data. PROTOCOL.md §20.5. */
 export interface JobLease extends Lease {
   readonly offset: string;
 }

@@ -45,7 +45,10 @@ export type SpanOutcome<Output> =
   | { readonly kind: "done"; readonly outputs: readonly Output[] }
   | { readonly kind: "failed"; readonly error: unknown; readonly attempts: number };
 
-/** The error of a pipeline that gave a record up and has no stream for dead letters. Its `cause` is the last error. */
+/**
+ * The error of a pipeline when a record failed in all its attempts and there is no stream for dead letters. Its
+ * `cause` is the last error.
+ */
 export class RecordFailure extends Error {
   override readonly name = "RecordFailure";
   readonly id: string;

@@ -59,7 +59,7 @@ export interface DeduplicatingSink {
   readonly deduplicates: true;
   /** The stream to which it writes, if any: a pipeline refuses a sink that is its own input. */
   readonly target?: { readonly url: string };
-  /** Called before the first write. Called again if it fails. */
+  /** Called before the first write, and again if it has failed. */
   prepare?(): Promise<void>;
   /**
    * Called with each output at once. Throw for data that the sink can never store: the record has then failed, and becomes a
@@ -88,7 +88,10 @@ export interface PipelineCounters {
   readonly commits: number;
   /** Failed attempts of records. */
   readonly failures: number;
-  /** How often the pipeline joined its group anew, because an outcome was unknown or the server was away. */
+  /**
+   * How often the pipeline joined its group again, because an outcome was unknown or the server could not be
+   * reached.
+   */
   readonly restarts: number;
 }
 
@@ -114,13 +117,13 @@ export interface PipelineOptions<T = unknown, Tx = unknown> {
    * and the sink. If you give the type of the record alone, `pipeline<Order>(…)`, name that of `tx` with `PipelineContext`.
    */
   each?(this: void, record: T, context: PipelineContext<Tx>): unknown;
-  /** Processes several records at once. It returns a list of outputs, or nothing. */
+  /** Processes several records in one call. Returns a list of outputs, or nothing. */
   batch?(
     this: void,
     records: readonly T[],
     context: PipelineContext<Tx>,
   ): readonly unknown[] | void | Promise<readonly unknown[] | void>;
-  /** Keeps keyed state beside the outputs. */
+  /** Stores state by key, in the same transaction as the outputs. Default: no state. */
   readonly state?: StateOptions;
   /** The target of effects, if that is not a stream of this server. */
   readonly sink?: Sink<Tx> | DeduplicatingSink;
@@ -136,20 +139,23 @@ export interface PipelineOptions<T = unknown, Tx = unknown> {
    */
   readonly batchMax?: number;
   /**
-   * How long one transaction may collect records, in milliseconds; then it is committed with the records processed so far.
-   * Default 1,000. One record, or one call of `batch`, may take longer.
+   * How long one transaction may collect records, in milliseconds. After that it is committed with the records processed
+   * so far. Default 1,000. One record, or one call of `batch`, may take longer.
    */
   readonly batchMs?: number;
   /**
    * How long the current work may still take when the pipeline is closed, or a record has failed for good, in milliseconds.
-   * Then the pipeline gives its streams up, and later work for them has no effect. Default 5,000.
+   * After that the pipeline gives up its streams, and later work for them has no effect. Default 5,000.
    */
   readonly closeMs?: number;
-  /** How long an outage of the server or the sink may last, in milliseconds. Default: without limit. */
+  /**
+   * How long an outage of the server or the sink may last, in milliseconds, before an error ends the
+   * pipeline. Default: no limit.
+   */
   readonly patienceMs?: number;
   /**
-   * The incarnation of a restored server that you accept, as `server_restored` names it: the pipeline then goes on at the positions
-   * of its sink. It accepts one restore, and not the next one. Default: a server that was restored ends the pipeline.
+   * The incarnation of a restored server that you accept, as `server_restored` names it: the pipeline then goes on at the
+   * positions of its sink. It accepts one restore, and not the next one. Default: the pipeline ends with `server_restored`.
    */
   readonly acceptRestored?: string | undefined;
   /** Ends the pipeline in order: the current record is finished and committed, but not tried again. */

@@ -22,20 +22,23 @@ const FRAME_BYTES = 2;
 /** Options of `streamSink`. All are optional. */
 export interface StreamSinkOptions {
   /**
-   * How long the stream remembers ids, in seconds. Default 86,400. It must be longer than a pipeline is ever away: outputs
-   * that were delivered but not committed are delivered again when it comes back.
+   * How long the stream remembers ids, in seconds. Default 86,400. Choose it longer than a pipeline may ever stand still:
+   * when it starts again, it delivers outputs again that were not committed.
    */
   readonly keyWindowSeconds?: number;
-  /** The most ids in that time, about 50 bytes of memory each. Default 10,000,000. More are refused until there is room. */
+  /**
+   * The most ids in that time, about 50 bytes of memory each. Beyond it, new outputs wait until older ids are forgotten.
+   * Default 10,000,000.
+   */
   readonly keyMax?: number;
   /** The media type of the stream. Default `application/json`. */
   readonly contentType?: string;
 }
 
 /**
- * Returns a sink that appends outputs to a stream, usually of another server, each under its id. After any number of
- * deliveries an output is stored once. Creates the stream if it does not exist. Outputs must be the same in every attempt:
- * other content under a known id throws `key_reused`, and ends the pipeline.
+ * Returns a sink that appends outputs to a stream, usually of another server, each under its id. An output is stored once, even
+ * if it is delivered several times. Creates the stream if it does not exist. Outputs must be the same in every attempt: other
+ * content under a known id throws `key_reused`, and ends the pipeline.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";

@@ -85,8 +85,8 @@ export class Pipeline<T = unknown, Tx = unknown> {
 
   /**
    * Runs until the pipeline is closed or its signal aborts; then resolves. Rejects with a `RecordFailure` if a record keeps
-   * failing and there is no stream for dead letters, and with errors that no retry can cure, such as `stream_not_found` of an
-   * output. The next member of the group processes uncommitted records. Every call returns the same promise.
+   * failing and there is no stream for dead letters, and with errors that a retry cannot solve, such as `stream_not_found` of
+   * an output. The next member of the group processes uncommitted records. Every call returns the same promise.
    */
   run(): Promise<void> {
     this.#running ??= this.#run();

@@ -22,11 +22,11 @@ export interface SinkPlace {
  * `hapax/testing`.
  */
 export interface Sink<Tx> {
-  /** Makes the tables that it needs. Safe to call again, and by many at once. */
+  /** Creates the tables that it needs. It may be called again, and by several processes at once. */
   prepare(): Promise<void>;
   /**
-   * Takes the place: from now on only this token and greater ones move the position. Returns the position; undefined if it
-   * was never moved. Throws `lease_lost` if a greater token has taken the place.
+   * Stores the token for the place (one stream of one pipeline): from now on only this token and greater ones may move the
+   * position. Returns the position; undefined if it was never moved. Throws `lease_lost` if a greater token is stored.
    */
   take(place: SinkPlace, token: number): Promise<string | undefined>;
   /**

@@ -39,12 +39,14 @@ export interface PipelineState {
 export interface StateOptions {
   /**
    * The path above all changelogs: that of the stream `/v1/stream/orders` is `<changelog>/v1/stream/orders`. Or a function
-   * that returns the path for a stream. No two streams and no two groups may share a changelog: the second is refused.
+   * that returns the path for a stream. Each stream of each group needs a changelog of its own: the second user of a
+   * changelog is refused.
    */
   readonly changelog: string | ((stream: string) => string);
   /**
-   * The most characters of keys and values of one stream, with the current transaction. Default 268,435,456: half a
-   * gibibyte at most. A change that goes beyond it throws `invalid_options`, which ends the pipeline.
+   * The most characters of keys and values of one stream, with those of the current transaction. They are kept in
+   * memory. Default 268,435,456, which is half a gibibyte at most. A change that goes beyond it throws
+   * `invalid_options`, which ends the pipeline.
    */
   readonly charsMax?: number;
 }

@@ -30,7 +30,10 @@ import type { Addresses } from "./paths.ts";
 
 /** Options of `transaction`. All are optional. */
 export interface TransactionOptions {
-  /** Your own identity across processes: the same key is the same transaction, as long as the server knows it. */
+  /**
+   * An idempotency key of your own, for retries by other processes: the same key is the same transaction, for as
+   * long as the server remembers it.
+   */
   readonly key?: string;
   /**
    * Your own identity for the transaction, which the server never forgets: consecutive numbers, each for one transaction. A
@@ -38,9 +41,12 @@ export interface TransactionOptions {
    * of the first commit under it.
    */
   readonly producer?: TransactionProducer;
-  /** The incarnation of the server that is meant. Another one refuses the transaction with `server_restored`, whole. */
+  /**
+   * The incarnation of the server that you expect, as `incarnation()` returns it. A server of another incarnation
+   * refuses the whole transaction with `server_restored`.
+   */
   readonly incarnation?: string | undefined;
-  /** Gives up waiting, with the signal's reason. A transaction that was sent may still be stored. */
+  /** Stops waiting, with the signal's reason. A transaction that was sent may still be stored. */
   readonly signal?: AbortSignal | undefined;
 }
 

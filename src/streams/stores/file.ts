@@ -17,7 +17,8 @@ import { openSecret } from "./file/secret-file.ts";
 export type { FileStore, FileStoreOptions } from "./file/file-store.ts";
 
 /**
- * Opens the store in a directory. Creates the directory if it is missing. One process at a time.
+ * Opens the store in a directory. Creates the directory if it is missing. Only one process at a time can have
+ * it open.
  *
  * ```ts
  * import { openFileStore } from "hapax/stores/file";

@@ -12,7 +12,7 @@ import type { Page, Store } from "../store.ts";
 
 /** Options of a memory store. */
 export interface MemoryStoreOptions {
-  /** Most bytes of data that the store takes. Beyond it writes answer `store_full`. Default: no limit. */
+  /** The most bytes of data that the store takes. Beyond that, writes get `store_full`. Default: no limit. */
   readonly bytesMax?: number;
 }
 

@@ -103,9 +103,9 @@ const SCOPE = "hapax:alarm";
 const TIME_MS_MAX = 8_640_000_000_000_000;
 
 /**
- * Gives an object any number of alarms, each with a name. `works` has the work of each name, and `fallback` is the work of all other
- * names. The alarm of the platform may fire late, early, twice or not at all. Even so, work that does not await counts once for each
- * time that you set. Throws `invalid_options`.
+ * Gives an object any number of alarms, each with a name. `works` has the function for each name, and `fallback` is the function
+ * for all other names. The alarm of the platform may fire late, early, twice or not at all. Even so, a function that does not
+ * await has its effect once for each time that you set. Throws `invalid_options`.
  *
  * ```ts
  * import { objectAlarms, type ObjectAlarmStorage } from "hapax/durable-object";

@@ -11,7 +11,7 @@ export interface ObjectSql {
   exec(query: string, ...bindings: unknown[]): { toArray(): readonly object[] };
 }
 
-/** `ctx.storage` of an object with SQLite, as far as alarms and tables go. */
+/** The members of `ctx.storage` of an object with SQLite that alarms and tables use. */
 export interface ObjectAlarmStorage {
   readonly sql: ObjectSql;
   transactionSync<T>(work: () => T): T;

@@ -31,7 +31,9 @@ export interface ExactlyOnceOptions<Storage extends ExactlyOnceStorage> extends 
   ObjectAlarmsOptions,
   "retry" | "workMsMax"
 > {
-  /** How long results are kept, in milliseconds. Must be longer than any sender repeats an event. Default 48 hours. */
+  /**
+   * How long results are kept, in milliseconds. Choose it longer than any sender repeats an event. Default 48 hours.
+   */
   readonly retainMs?: number;
   /** Makes the relay that publishes what is emitted: `(ledger) => createRelay(ledger, publisher)`. */
   readonly outbox?: (ledger: DurableObjectLedger<Storage>) => Relay<Storage>;
@@ -63,8 +65,8 @@ export interface ExactlyOnce<Storage extends ExactlyOnceStorage> {
     options?: ProcessOptions & { readonly effect?: "transaction" },
   ): Promise<OnceResult<JsonOf<T>>>;
   /**
-   * Does the same for work that is async and has its effect in another system. Calls with the same key that come while it runs
-   * get its outcome.
+   * Does the same for work that is async and has its effect in another system. Calls with the same key that arrive while the
+   * work runs wait for its outcome.
    */
   process<T>(
     identity: ScopedKey,
@@ -83,7 +85,10 @@ export interface ExactlyOnce<Storage extends ExactlyOnceStorage> {
     source: string,
     options: SequenceOptions<Storage, Message>,
   ): ObjectSequence<Message>;
-  /** Takes a new fence. Every older fence of this name is refused from now on. With a `token` it returns the fence of that token. */
+  /**
+   * Takes a new fence: a lock with a number that only grows. From now on every older fence of this name is refused. With a
+   * `token` it returns the fence of that token.
+   */
   fence(name: string, token?: number): Promise<ObjectFence<Storage>>;
   /** Runs what is due. Call it in `alarm()` of your object, and do nothing else there. Never throws. */
   alarm(info?: unknown): Promise<void>;

@@ -40,8 +40,8 @@ const importing = new WeakSet<object>();
 const PART_BYTES = 1024 * 1024;
 
 /**
- * Exports an object as chunks of bytes, each with its checksum. Put them somewhere in their order; `importObject` takes them. Throws
- * `in_progress` if something was written meanwhile: call it inside `ctx.blockConcurrencyWhile` to keep others off, and
+ * Exports an object as chunks of bytes, each with its checksum. Store them in their order, for `importObject`. Throws
+ * `in_progress` if something was written meanwhile: call it inside `ctx.blockConcurrencyWhile` to prevent that. Throws
  * `unsupported` for virtual tables and for keys whose values JSON cannot keep. `chunkBytes` is about the size of a chunk; default
  * 1 MiB.
  *
@@ -188,10 +188,10 @@ function readPage(
 }
 
 /**
- * Replaces everything that an object keeps by what was exported. The chunks wait in a table of the object until the last one has
- * come; then one transaction swaps. Throws `invalid_request`, and changes nothing, if a chunk is missing, comes twice, is in the wrong
- * place or has one wrong bit. Afterwards the object must begin anew: call `ctx.abort()`; what it has in memory does
- * not fit any more.
+ * Replaces everything that an object stores by what `exportObject` has exported. The chunks wait in a table of the object until
+ * the last one has arrived. Then one transaction replaces the data. Throws `invalid_request`, and changes nothing, if a chunk is
+ * missing, comes twice, is in the wrong place or is damaged. Afterwards call `ctx.abort()` to restart the object: what it has in
+ * memory is out of date.
  *
  * ```ts
  * import { importObject, type ObjectTableStorage } from "hapax/durable-object";

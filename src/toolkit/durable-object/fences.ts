@@ -13,9 +13,14 @@ import { type ObjectWork, requireSync, type Steps } from "./steps.ts";
 /** A fence that was taken. Made by `ExactlyOnce.fence()`. */
 export interface ObjectFence<Storage> {
   readonly name: string;
-  /** Greater than that of every fence of the name before. Give it to those who work for the holder. */
+  /**
+   * Greater than that of every earlier fence of the name. Pass it to the processes that work for the holder.
+   */
   readonly token: number;
-  /** Runs a transaction, unless a newer fence of the name was taken: then throws `lease_lost`, and writes nothing. */
+  /**
+   * Runs the work in a transaction. If a newer fence of the name was taken, it throws `lease_lost` and writes
+   * nothing.
+   */
   run<T>(work: (work: ObjectWork<Storage>) => T): Promise<T>;
 }
 

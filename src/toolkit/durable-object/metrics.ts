@@ -6,13 +6,16 @@
 import { countLatency, latencyAt } from "../rules/latency-buckets.ts";
 import { type ObjectSql, objectRows } from "./context.ts";
 
-/** The result of `ExactlyOnce.metrics()`. Counts are over all lives of the object; sizes are of now. */
+/**
+ * The result of `ExactlyOnce.metrics()`. Counts include all restarts of the object; sizes are those of this
+ * moment.
+ */
 export interface ExactlyOnceMetrics {
   /** Events that came again: of `process`, of sequences, and of other objects. */
   readonly duplicatesDetected: number;
-  /** Work of `process` that was done: what is kept, and what was kept. */
+  /** Work of `process` that was done, also if its result is no longer kept. */
   readonly processedCount: number;
-  /** How often the object woke up and found work that an earlier life had begun. */
+  /** How often the object woke up and found work that it had begun before it was evicted. */
   readonly hibernationRecoveries: number;
   /** Milliseconds from `emit` to the publisher's answer, for 99 of 100 events. */
   readonly outboxFlushLatencyP99: number;
@@ -26,11 +29,11 @@ export interface ExactlyOnceMetrics {
   readonly alarmsRepeated: number;
   /** Runs of alarms that failed and were tried again. */
   readonly alarmsFailed: number;
-  /** Claims of earlier lives that were freed. */
+  /** Claims from before an eviction that were freed. */
   readonly takeovers: number;
   /** Sagas that wait for an operator. */
   readonly sagasStuck: number;
-  /** Events of the outbox that were given up, and wait for an operator. */
+  /** Events of the outbox that failed too often, and wait for an operator. */
   readonly deadLetters: number;
   /** How long the oldest event of the outbox has waited, in milliseconds. */
   readonly oldestPendingMs: number;

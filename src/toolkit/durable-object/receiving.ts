@@ -32,7 +32,7 @@ export interface ObjectMessage {
   readonly id: string;
   readonly topic: string;
   readonly key: string;
-  /** What was emitted: parsed if it was kept as JSON, a text if it was one, else bytes. */
+  /** What was emitted: the parsed value of JSON, a string for text, else bytes. */
   readonly payload: unknown;
   readonly headers: Readonly<Record<string, string>>;
 }
@@ -43,13 +43,13 @@ export interface ObjectDelivery {
   readonly epoch: number;
   /** The number of the first event. */
   readonly sequence: number;
-  /** None: the call opens the epoch. */
+  /** The events. Empty in the call that opens an epoch. */
   readonly messages: readonly ObjectMessage[];
 }
 
 /** The answer to a delivery. Return it to the caller as it is. */
 export type DeliveryAnswer =
-  /** Everything up to `last` was handled, now or before. `failure`: why the next one was not. */
+  /** All events up to `last` were handled, now or before. `failure` says why the next one was not. */
   | {
       readonly kind: "received";
       readonly last: number;
@@ -64,8 +64,9 @@ const PUT = "INSERT OR REPLACE INTO hapax_senders (sender, state) VALUES (?, ?)"
 const FAILURE_CHARS_MAX = 1000;
 
 /**
- * Handles a call of `toObjects` of another object: its events in order, each once. The work must not be async: it and the number of
- * its event are one transaction. Return the answer to the caller as it is. Throws `invalid_request`.
+ * Handles a call that `toObjects` of another object makes: it does the work for each event once, in order. The work must not be
+ * async: its writes and the number of the event are one transaction. Return the answer to the caller as it is. Throws
+ * `invalid_request`.
  *
  * ```ts
  * import { type ExactlyOnce, type ExactlyOnceStorage, fromObjects, type ObjectDelivery } from "hapax/durable-object";

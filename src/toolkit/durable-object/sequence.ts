@@ -33,11 +33,17 @@ export interface SequenceOptions<Storage, Message> {
     message: Message,
     work: ObjectWork<Storage> & { readonly sequence: number },
   ) => void;
-  /** Asks the source for what is missing: at a gap, at a wake, and again with pauses until it has come. */
+  /**
+   * Asks the source for missing messages. Called at a gap and when the object wakes, and again, with pauses,
+   * until they have arrived.
+   */
   readonly onGap?: (gap: SequenceGap) => void | Promise<void>;
   /** The first number of the source. Default 1. */
   readonly first?: number;
-  /** How many messages that came too early are held in memory. Further ones are dropped, and come again. Default 1,000. */
+  /**
+   * How many messages that arrived too early are held in memory. Others are dropped, and the source must send them again.
+   * Default 1,000.
+   */
   readonly heldMax?: number;
   /** How many bytes the held messages may have together. A string counts two bytes for each character, other values as their JSON. Default 8 MiB. */
   readonly heldBytesMax?: number;

@@ -23,7 +23,7 @@ import {
 } from "../rules/delivery.ts";
 import type { DeliveryAnswer, ObjectDelivery, ObjectMessage } from "./receiving.ts";
 
-/** A binding of Durable Objects, as far as it is used. */
+/** The members of a binding of Durable Objects that are used. */
 export interface DeliveryNamespace<Id = unknown> {
   idFromName(name: string): Id;
   get(id: Id): object;
@@ -41,8 +41,8 @@ const encoder = new TextEncoder();
 
 /**
  * Makes a publisher that delivers each event to the object which its `key` names, by calling `method` of the object. The method
- * returns `fromObjects(once, delivery, work)`. Events for one object arrive in the order in which they were emitted, each once: over lost
- * answers, evictions and crashes on both sides. An event without a key is a dead letter.
+ * returns `fromObjects(once, delivery, work)`. Events for one object are handled in the order in which they were emitted, each
+ * once, also after lost answers, evictions and crashes on both sides. An event without a key becomes a dead letter.
  *
  * ```ts
  * import { type ObjectDelivery, toObjects } from "hapax/durable-object";

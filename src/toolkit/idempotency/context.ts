@@ -10,7 +10,7 @@ export interface Phase<Tx> {
   readonly key: string;
   /** 1 is the first. */
   readonly attempt: number;
-  /** Aborts when another process has the request, or may soon have it. */
+  /** Aborts when another process has taken the request over, or may do so soon. */
   readonly signal: AbortSignal;
 }
 
@@ -21,7 +21,7 @@ export interface IdempotencyContext<Tx> {
   readonly scope: string | undefined;
   /** How often this request was begun; 1 is the first. */
   readonly attempt: number;
-  /** Aborts when another process has the request, or may soon have it: work after that is not kept. */
+  /** Aborts when another process has taken the request over, or may do so soon: later work is not kept. */
   readonly signal: AbortSignal;
   /** The transaction that is committed with the answer. Throws `unsupported` in the mode `phases`. */
   readonly tx: Tx;

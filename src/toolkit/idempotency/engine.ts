@@ -60,7 +60,7 @@ export type Begun<Tx> =
   | { readonly kind: "answer"; readonly answer: HttpAnswer }
   | { readonly kind: "run"; readonly run: Run<Tx> };
 
-/** Idempotency keys over one ledger. `createIdempotency` creates it. */
+/** The engine of idempotency keys over one ledger. `createIdempotency` creates it. */
 export class Idempotency<Tx, Source = unknown> {
   readonly options: ResolvedOptions<Source>;
   readonly #ledger: Ledger<Tx>;
@@ -119,7 +119,10 @@ export class Idempotency<Tx, Source = unknown> {
     return run.finish(answer);
   }
 
-  /** Creates a completer, which finishes requests whose clients never came back. Needs the option `completes`. */
+  /**
+   * Creates a completer, which finishes requests that a crash has interrupted and whose clients never came back.
+   * Needs the option `completes`.
+   */
   completer(
     handlerFor: CompleterOptions<Tx>["handlerFor"],
     options: Omit<CompleterOptions<Tx>, "handlerFor"> = {},

@@ -10,7 +10,10 @@ import type { KeyStore } from "./key-store.ts";
 /** Options of `createIdempotentFetch`. */
 export interface IdempotentFetchOptions {
   readonly store: KeyStore;
-  /** How long the server remembers keys, in milliseconds, as it has published. No default: a guess could make duplicates. */
+  /**
+   * How long the server remembers keys, in milliseconds: see the documentation of the API. No default: a wrong guess could
+   * make duplicates.
+   */
   readonly windowMs: number;
   /**
    * How one call is repeated. Defaults: `attemptsMax` 10, `pauseMs` 100, `pauseMsMax` 10,000, `totalMs` 60,000. `totalMs` is at

@@ -1,6 +1,6 @@
 /**
- * `hapax/idempotency/fetch`: calls of HTTP APIs that take idempotency keys. Each operation has one effect, also if the
- * network fails or the calling process crashes.
+ * `hapax/idempotency/fetch`: calls HTTP APIs with idempotency keys. Each operation has one effect, also if the network
+ * fails or the calling process crashes.
  *
  *   - the key of an operation is durable before anything is sent, and all its attempts have that key: also those of
  *     other processes, and of this one after a restart;

@@ -17,7 +17,10 @@ import {
   bodyTooLarge,
 } from "./request.ts";
 
-/** The members of Hono's context that are used. The middleware replaces `raw` by a request that can still be read. */
+/**
+ * The members of Hono's context that are used. The middleware replaces `raw` by a request whose body can still be
+ * read.
+ */
 type HonoContext = {
   readonly req: {
     raw: Request;

@@ -16,9 +16,9 @@ export type { KeyRecord } from "../rules/caller-key.ts";
 
 /** Keeps the keys of operations. */
 export interface KeyStore {
-  /** Returns the record of the operation. It is durable by then, as after `put`. */
+  /** Returns the record of the operation. The record is durable when the promise resolves, as after `put`. */
   get(operation: string): Promise<KeyRecord | undefined>;
-  /** Keeps the record if the operation has none. Returns the kept one: an older record stays. */
+  /** Stores the record if the operation has none, else leaves the old one. Returns the stored record. */
   put(operation: string, record: KeyRecord): Promise<KeyRecord>;
   /** Replaces the record with the same key. Does nothing if there is none, or one with another key. */
   update(operation: string, record: KeyRecord): Promise<void>;
@@ -26,7 +26,7 @@ export interface KeyStore {
 }
 
 /**
- * Returns a store that keeps keys in memory: for callers whose operations end with their process.
+ * Returns a store that keeps keys in memory. Use it if no operation goes on after a restart of the process.
  *
  * ```ts
  * import { memoryKeyStore } from "hapax/idempotency/fetch";
@@ -57,8 +57,8 @@ export interface StorageLike {
 }
 
 /**
- * Returns a store that keeps keys in a `localStorage`, under names with a prefix (default `hapax-key:`). They outlive the
- * page. A power failure loses the keys that the browser has not written yet.
+ * Returns a store that keeps keys in a `localStorage`, under names with a prefix (default `hapax-key:`). The keys are
+ * still there after the page is closed. A power failure loses the keys that the browser has not written yet.
  *
  * ```ts
  * import { storageKeyStore } from "hapax/idempotency/fetch";

@@ -1,6 +1,6 @@
 /**
- * `hapax/idempotency/node`: idempotency keys for `node:http` and Express, and a folder in which callers on Node keep their
- * keys.
+ * `hapax/idempotency/node`: idempotency keys for servers with `node:http` and Express, and a store in a folder for the
+ * keys of clients on Node.
  */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -39,7 +39,7 @@ type ExpressHandler<Request, Response> = (
 ) => unknown;
 
 /**
- * Puts idempotency keys before a listener of `node:http`. `engine.contextOf(request)` returns the context.
+ * Adds idempotency keys to a listener of `node:http`. `engine.contextOf(request)` returns the context.
  *
  * ```ts
  * import { createServer } from "node:http";
@@ -93,7 +93,7 @@ export function withIdempotency<Tx, Source>(
 }
 
 /**
- * Puts idempotency keys into an Express app: before all later routes, or around the handlers that you pass.
+ * Adds idempotency keys to an Express app: as a middleware for all later routes, or around the handlers that you pass.
  * `engine.contextOf(request)` returns the context.
  *
  * Around handlers, every error that they throw rolls back and frees the key. As a middleware it cannot see the errors of

@@ -8,7 +8,7 @@ import { isRepeatable } from "../../base/repeatable.ts";
 /** The key of an operation, as it is kept over restarts. */
 export interface KeyRecord {
   readonly key: string;
-  /** A digest of method, address and body: the name of an operation belongs to one content. */
+  /** A digest of method, address and body. It refuses the name of an operation for another content. */
   readonly digest: string;
   /** When the key was made: before the first attempt, by the caller's clock. */
   readonly madeAtMs: number;

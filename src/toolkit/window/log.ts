@@ -34,9 +34,12 @@ export interface LogSegment {
   readonly segment: number;
   /** No entry can follow in it. */
   readonly isSealed: boolean;
-  /** No entry of it is later, in log time. Undefined: not known. Lets a window pass over old segments. */
+  /** No entry of it is later, in log time. Undefined: not known. With it a window skips old segments. */
   readonly endedAtMs?: number | undefined;
-  /** Who began it: a text that no other writer has. Undefined: not known. Lets a window refuse the snapshots of another log. */
+  /**
+   * The writer that began it: a text that no other writer has. Undefined: not known. With it a window refuses the snapshots of
+   * another log.
+   */
   readonly writer?: string | undefined;
 }
 
@@ -52,7 +55,7 @@ export interface LogExtent {
 export interface WindowWriter {
   /** The token of its lease: a log refuses a writer whose token is less than one it has seen. Undefined: it has no lease. */
   readonly token: number | undefined;
-  /** Where reading has ended, by segment: the log need not look for its end from the beginning. */
+  /** How far each segment was read. So the log need not search for its end from the beginning. */
   readonly readTo: ReadonlyMap<number, number>;
   /** The newest log time that the writer has read. */
   readonly newestMs: number;
@@ -75,7 +78,8 @@ export interface LogPositions {
   append(batch: LogBatch): Promise<readonly LogPosition[] | "fenced">;
   /**
    * Resolves when no earlier `append` can be stored any more. The window calls it after an `append` has rejected, before it
-   * looks whether the entries are there. Close the connection, or wait for as long as a request can live.
+   * checks whether the entries were stored. To implement it, close the connection, or wait until every request has timed
+   * out.
    */
   settle(): Promise<void>;
 }
@@ -89,7 +93,9 @@ interface ReadableLog {
   read(segment: number, start: number): AsyncIterable<StoredBatch>;
 }
 
-/** A log where the window chooses positions: a retry goes to the same place. */
+/**
+ * A log in which the window chooses the position of each batch, so that a retry writes to the same position.
+ */
 export interface ClientLog extends ReadableLog {
   readonly positions: "client";
   open(writer: WindowWriter): Promise<ClientPositions>;

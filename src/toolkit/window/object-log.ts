@@ -50,7 +50,7 @@ export interface ObjectLogOptions {
 export interface ObjectLog extends ClientLog {
   /**
    * Removes the entries of all segments before this one. What a window still remembers must stay: `DedupWindow.truncate` takes
-   * care of that. Of each removed segment three objects of a few bytes stay, so that no late writer can take their place.
+   * care of that. Three objects of a few bytes stay for each removed segment, so that a late writer cannot create them again.
    */
   truncate(beforeSegment: number): Promise<void>;
 }
@@ -63,8 +63,8 @@ const CONTESTS_MAX = 100;
 type Head = Extract<LogObject, { readonly kind: "head" }>;
 
 /**
- * Makes a log of a store of objects. Does nothing yet. `openWindow` opens the log, and throws `unsupported` if the store ignores the
- * condition that an object must not exist: such a store cannot keep two writers apart.
+ * Makes a log from a store of objects. Sends nothing yet. `openWindow` opens the log. It throws `unsupported` if the store
+ * overwrites an object although asked to create a new one: then two writers could overwrite each other.
  *
  * ```ts
  * import { mkdtemp } from "node:fs/promises";

@@ -25,7 +25,7 @@ export interface WindowWrite {
   readonly isDuplicate: boolean;
 }
 
-/** What a window knows and has done. */
+/** The sizes and counts of a window. */
 export interface WindowStats {
   /** How many ids are remembered. */
   readonly keys: number;
@@ -40,7 +40,7 @@ export interface WindowStats {
   /** How many snapshots were written, and how many attempts failed. */
   readonly snapshots: number;
   readonly snapshotFailures: number;
-  /** Whether the window began with a snapshot, and how many entries of the log it read. */
+  /** How the window was opened: whether it had a snapshot, and how many entries of the log it read. */
   readonly recovery: { readonly hasSnapshot: boolean; readonly entries: number };
 }
 
@@ -50,13 +50,13 @@ export interface DedupWindow extends AsyncDisposable {
   readonly epoch: number;
   readonly stats: WindowStats;
   /**
-   * Stores the bytes under the id, unless the id is stored. Resolves when the entry is durable. `sentAtMs` is the time of the first
-   * attempt, by the sender's clock; ids that are UUIDv7 or ULID carry it. Without an id the entry is stored each time.
+   * Stores the bytes under the id, unless the id was stored before. Resolves when the entry is durable. `sentAtMs` is the time of
+   * the first attempt, by the sender's clock; ids that are UUIDv7 or ULID carry it. Without an id the entry is stored each time.
    * Calls that do not wait for each other have no order.
    *
-   * Throws `unreachable` if the outcome is not known in time: write again under the same id. Throws `key_reused` if the id was stored with other
-   * bytes, `key_expired` if the window may have forgotten the id, `too_many` if too many writes are unconfirmed and `onFull` is `refuse`,
-   * `lease_lost` if another writer has the log, and `store_closed` after `close`.
+   * Throws `unreachable` if the outcome is not known in time: write again under the same id. Throws `key_reused` if the id was
+   * stored with other bytes, `key_expired` if the window may have forgotten the id, `too_many` if too many writes are unconfirmed
+   * and `onFull` is `refuse`, `lease_lost` if another writer has the log, and `store_closed` after `close`.
    */
   write(
     id: string | undefined,
@@ -77,9 +77,9 @@ export interface DedupWindow extends AsyncDisposable {
 const LABELS = { primitive: "window" };
 
 /**
- * Opens a window in front of a log: fences the previous writer, loads the newest snapshot, and reads the ids that the log has after it. Throws
- * `invalid_options`, `unsupported` if the store cannot keep two writers apart, `data_damaged` if the log has lost entries,
- * `lease_lost` if the lease is not the newest, and what log and store throw.
+ * Opens a window in front of a log: fences the previous writer, loads the newest snapshot, and reads the ids that the log has
+ * after it. Throws `invalid_options`, `unsupported` if the store would let two writers overwrite each other, `data_damaged` if
+ * the log has lost entries, `lease_lost` if the lease is not the newest, and what log and store throw.
  *
  * ```ts
  * import { mkdtemp } from "node:fs/promises";

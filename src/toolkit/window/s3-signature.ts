@@ -7,7 +7,7 @@ import { utf8Of } from "../../base/bytes.ts";
 import { webDigest } from "../../base/digest.ts";
 import { hexOf } from "../../base/hex.ts";
 
-/** What a store knows its caller by. Never written into logs or errors. */
+/** The credentials that requests are signed with. Never written into logs or errors. */
 export interface S3Credentials {
   readonly accessKeyId: string;
   readonly secretAccessKey: string;

@@ -18,12 +18,16 @@ export interface ObjectRecovery {
 
 /** Options of a store in an object. All are optional. */
 export interface DurableObjectStoreOptions {
-  /** The size that the platform allows a database, in bytes. Beyond it writes answer `store_full`. Default 10 GB. */
+  /** The size that the platform allows a database, in bytes. Beyond that, writes get `store_full`. Default 10 GB. */
   readonly databaseBytesMax?: number;
-  /** Commits after which a snapshot is written. A wake replays at most about as many. Default 1,000. */
+  /**
+   * After how many commits a snapshot is written. An object that wakes reads at most about as many commits.
+   * Default 1,000.
+   */
   readonly snapshotCommits?: number;
   /**
-   * Bytes of commits after which a snapshot is written; at least as many as the last snapshot has. Default 4 MiB.
+   * After how many bytes of commits a snapshot is written; never less than the size of the last snapshot. Default
+   * 4 MiB.
    */
   readonly snapshotBytes?: number;
   readonly clock?: Clock;

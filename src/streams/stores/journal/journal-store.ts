@@ -31,13 +31,19 @@ import { tidyUp } from "./upkeep.ts";
 
 /** Options of every store with a journal. */
 export interface JournalOptions {
-  /** Bytes of the newest data to keep in memory. More costs time in garbage collection. Default 16 MiB. */
+  /**
+   * How many bytes of the newest data stay in memory, for readers near the tail. More costs time in garbage
+   * collection. Default 16 MiB.
+   */
   readonly cacheBytes?: number;
-  /** Bytes of journal after which a snapshot begins. A restart replays at most twice as many. Default 256 MiB. */
+  /**
+   * After how many bytes of journal a snapshot begins. A start reads at most twice as many. A lower value makes
+   * starts faster and writes more. Default 256 MiB.
+   */
   readonly snapshotBytes?: number;
-  /** Number of changes after which a snapshot begins. A restart replays at most twice as many. Default 2,000,000. */
+  /** After how many changes a snapshot begins. A start reads at most twice as many. Default 2,000,000. */
   readonly snapshotChanges?: number;
-  /** Milliseconds after which a snapshot begins, if anything has changed. Default 600,000 (10 minutes). */
+  /** After how many milliseconds a snapshot begins, if anything has changed. Default 600,000 (10 minutes). */
   readonly snapshotMs?: number;
   readonly clock?: Clock;
   readonly random?: Random;

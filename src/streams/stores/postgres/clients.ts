@@ -39,7 +39,7 @@ export interface PostgresConnections {
  * ```
  */
 export class PostgresNotices {
-  /** How many warnings have come that make an answer doubtful. */
+  /** How many warnings came after which the answer to a commit may be wrong. */
   doubts = 0;
   /** Give it to `postgres` as `onnotice`. */
   readonly listener = (notice: unknown): void => {

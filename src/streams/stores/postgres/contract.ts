@@ -30,7 +30,9 @@ export interface PostgresStoreOptions extends JournalOptions {
   readonly takeover?: "refuse" | "wait" | "now";
   /** How long an owner may give no sign of life before another one takes over. Default 5,000. */
   readonly leaseMs?: number;
-  /** Most bytes that frames and snapshots may take. Beyond it writes answer `store_full`. Default: no limit. */
+  /**
+   * The most bytes that frames and snapshots may take. Beyond that, writes get `store_full`. Default: no limit.
+   */
   readonly bytesMax?: number;
   /** Size of a table of frames in bytes. Default 64 MiB. */
   readonly segmentBytes?: number;
@@ -56,9 +58,9 @@ export interface PostgresStoreStats extends JournalStats {
 /** A store in PostgreSQL. See `openPostgresStore`. */
 export interface PostgresStore extends Store {
   readonly recovery: RecoveryReport;
-  /** How often the streams have changed their owner. This server owns them under this number. */
+  /** The number of this ownership. It grows each time that the streams change their owner. */
   readonly epoch: number;
   stats(): PostgresStoreStats;
-  /** Writes a snapshot now and frees the room that nothing needs. */
+  /** Writes a snapshot now and frees the space that nothing needs. */
   maintain(): Promise<void>;
 }
