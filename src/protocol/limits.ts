@@ -24,21 +24,27 @@ export const LAST_MAX = 10_000;
 /** The limits by name; PROTOCOL.md refers to them by these names. */
 export const LIMITS = {
   bodyBytesMax: BODY_BYTES_MAX,
-  /** All bodies that are being received, over all connections: what a flood may hold in memory. */
+  /** All bodies that are being received, over all connections: the most that a flood can hold in memory. */
   bodiesBytesMax: 256 * 1024 * 1024,
-  /** A body that brings less over `bodyWindowMs` is cut. At this rate the largest body would take 4 hours. */
+  /**
+   * A body that is slower than this, in bytes a second over `bodyWindowMs`, is cut. At this rate the largest
+   * body would take 4 hours.
+   */
   bodyBytesPerSecondMin: 1024,
   bodyWindowMs: 10_000,
   /**
-   * The rate that the largest body needs to arrive within `requestTimeoutMs`. Slower bodies make room if there is
-   * none.
+   * The rate that the largest body needs to arrive within `requestTimeoutMs`. When the memory for bodies is full,
+   * slower bodies are refused first.
    */
   bodyBytesPerSecondFull: 256 * 1024,
   /** The header block. Node's own default; a request of ours has under 1 KiB. */
   headerBytesMax: 16 * 1024,
-  /** The header block of an append on the fast lane; a larger one goes through `node:http`. */
+  /**
+   * The header block of an append on the fast lane, our own short path for plain appends; a larger one goes
+   * through `node:http`.
+   */
   laneHeadBytesMax: 4096,
-  /** Running requests of one connection on the fast lane: enough for one batch, few enough to hold. */
+  /** Running requests of one connection on the fast lane: enough for one batch, few enough for memory. */
   pipelinedMax: 64,
   /** Running requests of one connection of HTTP/2. Browsers open up to 100, and a live reader is one. */
   requestsPerConnectionMax: 128,
@@ -61,7 +67,7 @@ export const LIMITS = {
   /** Prefer: wait. Proxies cut at 60 s. */
   patienceSecondsMax: 30,
   heldPerProducerMax: HELD_PER_PRODUCER_MAX,
-  /** Appends that wait for their predecessors, in all: what a flood may hold. */
+  /** Appends that wait for earlier numbers, in all: the most that a flood can hold in memory. */
   heldMax: 10_000,
   heldBytesMax: 64 * 1024 * 1024,
   /** Stream-Seq: kept once per stream. */
@@ -72,7 +78,7 @@ export const LIMITS = {
   offsetCharsMax: 255,
   /** Nesting of a JSON record: deeper input is an attack, and breaks the parsers of readers. */
   jsonDepthMax: 512,
-  /** A changelog with fewer bytes is left alone. */
+  /** A changelog with fewer bytes is not compacted. */
   compactionBytesMin: 1024 * 1024,
   /** Keys, and their characters, that a pass over a changelog holds: about 50 MB. One with more is done in sections. */
   compactionKeysMax: 250_000,
@@ -86,12 +92,15 @@ export const LIMITS = {
    */
   answersBytesMax: 256 * 1024 * 1024,
   /**
-   * While others wait for room, an answer has this long, and another second for each `answerBytesPerSecondFull`
-   * bytes.
+   * While other readers wait for memory, an answer may take this long, and one second more for each
+   * `answerBytesPerSecondFull` bytes.
    */
   answerWantedMs: 10_000,
   answerBytesPerSecondFull: 256 * 1024,
-  /** While an address that would hold less waits, an answer has only this long: a page at 3 Mbit a second. */
+  /**
+   * While an address with less memory in use waits, an answer may take only this long: a page at 3 Mbit a
+   * second.
+   */
   answerGreedyMs: 3_000,
   /** Bytes of one catch-up page: large enough to stream at disk speed, small enough to share. */
   pageBytesMax: 1024 * 1024,
@@ -148,7 +157,7 @@ export const LIMITS = {
   keyFileBytesMax: 16 * 1024 * 1024,
   /** How long SIGTERM waits for running requests before it cuts them. */
   drainMs: 10_000,
-  /** Closing waits while commits land. A commit that takes longer waits for room that does not come. */
+  /** How long closing waits for a commit. One that takes longer waits for disk space that does not come. */
   closeStallMs: 5_000,
   /** Changes in one group commit: bounds the latency and the size of one write. */
   batchChangesMax: 8192,
@@ -169,19 +178,24 @@ export const LIMITS = {
   tellingBytesMax: 16 * 1024 * 1024,
   /** Forks of forks. A read looks through all of them. */
   forkDepthMax: FORK_DEPTH_MAX,
-  /** Records that `last` asks for: with the shortest ones, a tenth of a page. Who wants more asks again, before the first of them. */
+  /**
+   * Records that `last` asks for: with the shortest ones, a tenth of a page. To get more, ask again for those before the first of
+   * them.
+   */
   lastMax: LAST_MAX,
   /** Names that one page of the list looks at. It skips deleted and expired ones. */
   listLookedMax: 5000,
   /** Streams listed in one answer. */
   listMax: 1000,
-  /** Backups at once: each keeps room from being given back. */
+  /** Backups at once. While one runs, the server frees no disk space. */
   backupsMax: 4,
-  /** A backup that was silent for so long gives its place to a new one. A client that waits between two parts waits less. */
+  /** A backup without a request for this long may be ended by a new one. Clients wait less than that between two parts. */
   backupSilentMs: 15_000,
-  /** Without a request for so long a backup has ended. */
+  /** A backup without a request for this long has ended. */
   backupLeaseMs: 60_000,
-  /** Bytes of one answer of a backup: small beside the room for answers, and large beside what a request costs. */
+  /**
+   * Bytes of one answer of a backup: small beside the memory for answers, and large beside the cost of a request.
+   */
   backupPartBytesMax: 1024 * 1024,
   /** Forks that the description of a stream names: more than a person looks at, and an answer of at most 200 KB. */
   forksShownMax: 100,

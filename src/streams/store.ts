@@ -49,13 +49,13 @@ export interface Store {
   seek(stream: StreamId, from: Offset, to: Offset, atMs: TimeMs): Promise<Offset>;
   /**
    * Optional. Returns at least 128 random bits as text: the same whenever the store is opened, kept apart from its data. The keys
-   * that sign webhooks are made from it. Without it they are new at each start, and tokens of earlier wakes count no more.
+   * that sign webhooks are made from it. Without it they are new at each start, and tokens of earlier wakes are refused.
    */
   secret?(): Promise<string>;
   /** Optional. The salt of the first of these keys, for stores that must have the same ones. Default: random. */
   readonly signingSalt?: string;
   /**
-   * Optional. Takes an instant between two commits, and keeps all that the store was then until the backup is released. Everything
+   * Optional. Begins a backup of the state between two commits, and keeps this state until the backup is released. Everything
    * that was acknowledged before the call is in it. Without it `hapax backup` answers `unsupported`.
    */
   backup?(): Promise<StoreBackup>;
@@ -122,8 +122,8 @@ export interface BackupImage {
 /** What a store promises. The server compares it with its options before it starts. */
 export interface StoreSupport {
   /**
-   * `replicated`: survives the loss of the machine that has it. `fsync`: survives a power cut. `os`: survives the
-   * process. `memory`: none of these.
+   * `replicated`: a commit survives the loss of the machine that has it. `fsync`: survives a power cut. `os`:
+   * survives the process. `memory`: none of these.
    */
   readonly durability: "replicated" | "fsync" | "os" | "memory";
 }

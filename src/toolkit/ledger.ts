@@ -1,7 +1,7 @@
 /**
  * `hapax/ledger`: effects that happen exactly once in your own database. Work that is done once for a key, an inbox
- * for messages, leases with fencing, versioned updates, positions of pipelines, and a sweeper. Needs a ledger:
- * `hapax/ledgers/…`. Depends on nothing of the server.
+ * for messages, leases with fencing, versioned updates, positions of pipelines, and a sweeper. Needs a ledger,
+ * which is your database: see `hapax/ledgers/…`. Needs no Hapax server.
  */
 
 export type { Ledger } from "./ledgers/ledger.ts";

@@ -102,7 +102,10 @@ export interface CompactionSet {
   readonly rule: CompactionRule | undefined;
 }
 
-/** A key that signs webhooks and tokens. What makes it again is part of the world, so a restart keeps it. */
+/**
+ * A key that signs webhooks and tokens. The world has what is needed to compute it again, so it is the same
+ * after a restart.
+ */
 export interface SigningKeyAdded {
   readonly kind: "signing_key_added";
   readonly atMs: TimeMs;
@@ -110,7 +113,7 @@ export interface SigningKeyAdded {
   readonly key: string;
 }
 
-/** The store goes on in another incarnation: what it had acknowledged before may be gone. */
+/** The store begins a new incarnation, as after a restore: what it had acknowledged before may be gone. */
 export interface IncarnationBegun {
   readonly kind: "incarnation_begun";
   readonly atMs: TimeMs;

@@ -36,7 +36,7 @@ export interface Fork {
   readonly inheritsExpiry: boolean;
 }
 
-/** What the server knows of one stream: its configuration, and how far it is. */
+/** The state of one stream: its configuration, its tail and its producers. */
 export interface StreamState {
   readonly id: StreamId;
   readonly run: RunId;
@@ -56,7 +56,7 @@ export interface StreamState {
   readonly keys: StreamKeys | undefined;
   /** The last read or write, for a sliding expiry. */
   readonly accessedAtMs: TimeMs;
-  /** What was trimmed, and the rule of that. Undefined: nothing was, and there is none. */
+  /** What was trimmed, and the rule of retention. Undefined: nothing was trimmed, and there is no rule. */
   readonly retained: Retained | undefined;
   /** The rule of a changelog. */
   readonly compaction: CompactionRule | undefined;

@@ -42,8 +42,8 @@ export interface DurableStreamsOptions
     Omit<FetchServerOptions, "store" | "address" | "clock" | "longClock">,
     Pick<DurableObjectStoreOptions, "databaseBytesMax" | "snapshotCommits" | "snapshotBytes"> {
   /**
-   * What the server has beside streams, forks, transactions and groups, such as `[subscriptions]`. A Worker bundles what it names here, and
-   * no more; everything else is refused with `unsupported`. Default none.
+   * The parts that the server has beside streams and forks, such as `[transactions, groups]`. A Worker bundles only the parts
+   * that it names here; requests that need another one are refused with `unsupported`. Default none.
    */
   readonly parts?: readonly ServerPart[];
   /**
@@ -52,7 +52,7 @@ export interface DurableStreamsOptions
   readonly objectOf?: (path: string) => string | undefined;
 }
 
-/** A Durable Object with streams. A class that extends it calls `super` in what it overrides. */
+/** A Durable Object with streams. If your class overrides a method, call `super` in it. */
 export interface DurableStreams {
   fetch(request: Request): Promise<Response>;
   alarm(): Promise<void>;

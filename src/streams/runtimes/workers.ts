@@ -47,9 +47,9 @@ export const compression: ServerPart = {
 };
 
 /**
- * Makes a class of Durable Objects. Export it, and bind it with SQLite (`new_sqlite_classes`). The options, or a function that makes
- * them from the environment, are those of a server on `fetch`: it needs `authorize`, or `insecurePublic: true` if the door
- * admits callers.
+ * Makes a class of Durable Objects. Export it, and bind it with SQLite (`new_sqlite_classes`). The options, or a function that
+ * makes them from the environment, are those of a server on `fetch`: it needs `authorize`, or `insecurePublic: true` if the
+ * Worker in front (`streamsDoor`) refuses the wrong callers.
  *
  * ```ts
  * import { durableStreams, streamsDoor, type StreamsDoorOptions } from "hapax/workers";

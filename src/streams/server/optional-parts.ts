@@ -98,7 +98,7 @@ export const logs: ServerPart = { name: "logs", routes: [], createWatch };
 
 /**
  * A part for `durableStreams`: metrics as Prometheus text at `/metrics`, and what an operator looks at: one stream, one key, the
- * subscriptions, the API keys. An object has no backups, and says so.
+ * subscriptions, the API keys. An object has no backups: requests for one are refused with `unsupported`.
  *
  * ```ts
  * import { durableStreams, observation } from "hapax/workers";
@@ -170,7 +170,8 @@ export const subscriptions: ServerPart = {
 };
 
 /**
- * A part for `durableStreams`: transactions over the streams of an object, and keys of acts of administration.
+ * A part for `durableStreams`: transactions over the streams of an object, and idempotency keys of requests
+ * that delete or reset.
  *
  * ```ts
  * import { durableStreams, transactions } from "hapax/workers";

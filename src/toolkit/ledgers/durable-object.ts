@@ -12,12 +12,12 @@ export type { ObjectStorage } from "../databases/durable-object.ts";
 export type { DurableObjectLedger, SyncEntries } from "./durable-object-ledger.ts";
 
 /**
- * A ledger in the storage of a Durable Object. Create it in the constructor of the object, and call `migrate` and `recover`
- * before the first event.
+ * Creates a ledger in the storage of a Durable Object. Create it in the constructor of the object, and call `migrate` and
+ * `recover` before the first event.
  *
- * Use `ledger.transaction` and not `ctx.storage.transaction` where calls of the ledger are made: the platform would make them a
- * part of yours. A transaction of the ledger may be open for 29 s. Do not await `fetch` in it: the request leaves before the
- * commit, and all other events of the object wait meanwhile.
+ * Do not call the ledger inside `ctx.storage.transaction`, because the platform would make its writes a part of that
+ * transaction. Use `ledger.transaction`. A transaction of the ledger may be open for 29 s. Do not await `fetch` in it: the
+ * request leaves before the commit, and all other events of the object wait meanwhile.
  *
  * ```ts
  * import { GLOBAL, processOnce } from "hapax/ledger";

@@ -178,7 +178,7 @@ export interface Entries {
   sweep(max: number): Promise<number>;
 }
 
-/** What a ledger can promise. Primitives that need more refuse it by name. */
+/** The abilities of a ledger. A function that needs more throws `unsupported`, and names what is missing. */
 export interface LedgerSupport {
   /** Whether your data and the entries can change in one transaction. */
   readonly transactions: boolean;
@@ -245,9 +245,9 @@ export interface Ledger<Tx> {
    */
   transactionSync?<T>(work: (tx: Tx) => T): T;
   /**
-   * Ends the claims of an earlier life. Call it when the only holder of the database starts again, as a Durable Object
-   * does when it wakes: work that the earlier life had begun can then be claimed at once, and not only when its lease
-   * ends. Returns how many claims it ended. Only ledgers with a single holder have it.
+   * Ends the claims from before a restart. Call it when the only process that uses the database starts again, as a
+   * Durable Object does when it wakes: work that it had begun before can then be claimed at once, and not only when
+   * its lease ends. Returns how many claims it ended. Only ledgers with a single holder have it.
    */
   recover?(): Promise<number>;
   /** Returns this ledger inside a transaction that the caller has begun and will end. */

@@ -50,7 +50,7 @@ interface Book {
 }
 
 /**
- * A ledger in memory.
+ * Creates a ledger in memory.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";

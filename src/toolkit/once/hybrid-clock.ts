@@ -23,24 +23,27 @@ export interface HybridClockOptions {
    */
   readonly node?: string;
   /**
-   * How far the stamps of others may be ahead of this node's wall clock, in milliseconds. `see` refuses others: they would
-   * move all clocks there. Default 24 h.
+   * How far the stamps of others may be ahead of this node's wall clock, in milliseconds. `see` refuses stamps that are
+   * further ahead, because they would move this clock too. Raise it only if clocks may differ by more. Default 24 h.
    */
   readonly aheadMsMax?: number;
   readonly clock?: Clock;
 }
 
-/** Makes stamps that are greater than all that it has seen, also if wall clocks are wrong. */
+/** Makes stamps that are greater than all stamps that it has seen, also if wall clocks are wrong. */
 export interface HybridClock {
   /** Returns a new stamp. Stamps compare with `<`, also in other languages and in databases. */
   now(): string;
-  /** Call it with the stamp of everything that was read or received: later stamps of this clock are greater. */
+  /**
+   * Call it with the stamp of each value that you have read or received. Later stamps of this clock are
+   * greater.
+   */
   see(stamp: string): void;
 }
 
 /**
- * Creates a hybrid logical clock, one for a process. Use its stamps with `setIfNewer`. Throws `invalid_options`; `see` throws
- * `invalid_request`.
+ * Creates a hybrid logical clock: it makes time stamps that order writes correctly, also if wall clocks are wrong. Create one
+ * in each process. Use its stamps with `setIfNewer`. Throws `invalid_options`; `see` throws `invalid_request`.
  *
  * ```ts
  * import { createHybridClock } from "hapax/ledger";

@@ -34,13 +34,15 @@ import { InProgress, processOnce } from "./process-once.ts";
 export interface InboxOptions extends Tools {
   /** The name of the consumer. Each consumer handles every message once. */
   readonly consumer: string;
-  /** How long the inbox remembers messages, in milliseconds. Must be longer than any sender repeats them. */
+  /**
+   * How long the inbox remembers messages, in milliseconds. Choose it longer than any sender repeats them.
+   */
   readonly retainMs: number;
   /** How long the sender repeats a message, in milliseconds, if you know it. Must not be longer than `retainMs`. */
   readonly senderHorizonMs?: number;
 }
 
-/** Options of an inbox whose work has its effect elsewhere. */
+/** Options of an inbox whose work has its effect in another system. */
 export interface InboxElsewhereOptions extends InboxOptions {
   /** The work may be repeated, because the other side recognises the `key` that it gets. */
   readonly effect: "repeatable";
@@ -57,11 +59,12 @@ type InboxResult<T> =
 /** The messages of one consumer. */
 export interface Inbox<Tx> {
   /**
-   * Handles a message, unless it was handled before. Its `key` is the id of the message, and its `scope` is what made the id:
-   * a broker, a webhook, a stream. The work and the note that it was done are one transaction: if the work throws, both are
+   * Handles a message, unless it was handled before. Its `key` is the id of the message, and its `scope` is the sender: a
+   * broker, a webhook, a stream. The work and the record that it was done are one transaction: if the work throws, both are
    * rolled back. `sentAtMs` is the time of sending, by the sender's clock: an unknown message older than `retainMs` is
-   * refused with `key_expired`. `waitMs` is how long to wait for another delivery of the message that is being handled; then
-   * `in_progress` is thrown. Without it the call waits until that one ends, and keeps its connection.
+   * refused with `key_expired`. `waitMs` is how long to wait, in milliseconds, while another delivery of the same message is
+   * being handled; then `in_progress` is thrown. Without it the call waits until the other one ends, and keeps its
+   * connection.
    */
   handle<T>(
     message: ScopedKey,

@@ -34,7 +34,7 @@ export interface LeaseOptions extends Tools {
 export interface HeldLease<Tx> extends ScopedKey, AsyncDisposable {
   /** Proves that the lease is held: see `fenced`. Greater than that of every holder before. */
   readonly token: number;
-  /** Aborts when another holder has the lease, or may soon have it. Its reason is `lease_lost`. */
+  /** Aborts when the lease is lost, or may be lost soon. Its reason is `lease_lost`. */
   readonly signal: AbortSignal;
   /** Runs a transaction. Commits it only if the lease is still held at its end; else rolls back with `lease_lost`. */
   transaction<T>(work: (tx: Tx) => T | Promise<T>): Promise<T>;
@@ -113,8 +113,8 @@ function placeOf(identity: ScopedKey): Place {
 
 /**
  * Checks, inside the guarded transaction, that the token is still the newest of its lease: pass `ledger.in(tx)`. No other
- * holder can take the lease until the transaction ends. Call it last. Throws `lease_lost`: let it roll the transaction back.
- * Another process can do so for the holder, if it gets the identity and the token.
+ * holder can take the lease until the transaction ends. Call it last. Throws `lease_lost`: let that error roll the
+ * transaction back. Another process can call it for the holder, if it gets the identity and the token.
  *
  * ```ts
  * import { acquireLease, fenced, GLOBAL } from "hapax/ledger";

@@ -26,9 +26,9 @@ export interface OnceOptions<T> extends Tools {
   /** How often the work may be begun; after that, calls throw `attempts_exhausted`. Default: no limit. */
   readonly attemptsMax?: number;
   /**
-   * True: the claim is committed before the work begins, so that others see it as running, and attempts are counted. That is a
-   * second commit. False: work in a transaction is one commit; it is seen as running when it has taken a moment. Default:
-   * true with `attemptsMax` or `onFailure: "remember"`, which need it, and for work elsewhere.
+   * True: the claim is committed before the work begins, so that others see it as running, and attempts are counted. That
+   * costs a second commit. False: work in a transaction is one commit; others see it as running after a moment. Default: true
+   * with `attemptsMax` or `onFailure: "remember"`, which need it, and for work whose effect is in another system.
    */
   readonly claimsFirst?: boolean;
   /** How long to wait for the result of another process, in milliseconds. Default 0: throw `in_progress` at once. */
@@ -45,20 +45,25 @@ export interface OnceOptions<T> extends Tools {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The work happens in the ledger's database: it and its record are committed together. */
+/** The effect is in the ledger's database: the work and its record are committed together. */
 export interface OnceInTransaction<T> extends OnceOptions<T> {
   readonly effect?: "transaction";
 }
 
-/** The work happens elsewhere. It may be repeated, because the other side recognises `context.key`. */
+/**
+ * The effect is in another system. The work may be repeated, because that system recognises `context.key`.
+ */
 export interface OnceRepeatable<T> extends OnceOptions<T> {
   readonly effect: "repeatable";
 }
 
-/** The work happens elsewhere, and must not be repeated unless the other side says that it has not happened. */
+/** The effect is in another system. The work is repeated only if that system says that it has not happened. */
 export interface OnceProbed<T> extends OnceOptions<T> {
   readonly effect: "probed";
-  /** Called before work is repeated that was begun, and lost or failed. Says whether it had its effect. */
+  /**
+   * Called before work is repeated that had begun, and then crashed or failed. Returns whether it had its
+   * effect.
+   */
   readonly reconcile: (question: ReconcileQuestion) => Promise<Reconciled<T>>;
 }
 
@@ -80,7 +85,7 @@ export type Reconciled<T> =
 /** The argument of work in a transaction. */
 export interface OnceTransactionContext<Tx> {
   readonly tx: Tx;
-  /** Aborts when another attempt has the claim, or may soon have it; then nothing of this attempt counts. */
+  /** Aborts when the claim is lost, or may be lost soon; then nothing of this attempt is kept. */
   readonly signal: AbortSignal;
   /** The token of this attempt: greater than that of every attempt before. */
   readonly token: number;
@@ -88,9 +93,12 @@ export interface OnceTransactionContext<Tx> {
   readonly attempt: number;
 }
 
-/** The argument of work that happens elsewhere. */
+/** The argument of work whose effect is in another system. */
 export interface OnceCallContext {
-  /** Pass it to the other side as the idempotency key: the same in every attempt, ASCII, at most 255 characters. */
+  /**
+   * Pass it to the other system as the idempotency key. It is the same in every attempt, ASCII, and has at most 255
+   * characters.
+   */
   readonly key: string;
   readonly signal: AbortSignal;
   readonly token: number;

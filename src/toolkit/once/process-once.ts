@@ -42,8 +42,8 @@ export interface OnceResult<T> {
 }
 
 /**
- * The error `in_progress`: another call does the work of the key. `retryAfterMs` is the rest of its lease: by then the work
- * has ended, or can be taken over.
+ * The error `in_progress`: another call does the work of the key. `retryAfterMs` is the rest of its lease: after that the
+ * work has ended, has renewed its lease, or can be taken over.
  *
  * ```ts
  * import { isHapaxError } from "hapax";

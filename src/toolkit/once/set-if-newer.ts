@@ -19,7 +19,7 @@ import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check } from "./check.ts";
 import { AHEAD_MS_DEFAULT, AHEAD_MS_MAX, RESULT_BYTES_MAX } from "./limits.ts";
 
-/** A write that counts if its stamp is the newest. */
+/** A write that is applied if its stamp is the newest. */
 export interface StampedWrite {
   /** A stamp of `createHybridClock`. Use the same one when you repeat the write. */
   readonly stamp: string;
@@ -30,8 +30,8 @@ export interface StampedWrite {
 /** Options of `setIfNewer()`. All have defaults. */
 export interface NewerOptions {
   /**
-   * How far a stamp may be ahead of this process's wall clock, in milliseconds. Others are refused: they would hide all that is
-   * written until then. Default 24 h.
+   * How far a stamp may be ahead of this process's wall clock, in milliseconds. Stamps further ahead are refused, because they
+   * would hide all later writes until that time. Default 24 h.
    */
   readonly aheadMsMax?: number;
   /** Replaces the time, for tests. */
@@ -40,16 +40,19 @@ export interface NewerOptions {
 
 /** The result of `setIfNewer()`. */
 export interface NewerResult {
-  /** `applied`: it is the newest write. `duplicate`: it was applied before, and still is. `older`: a newer one is there. */
+  /**
+   * `applied`: it is the newest write. `duplicate`: it was applied before, and is still the newest. `older`: a newer write
+   * is there.
+   */
   readonly kind: NewerDecision;
   /** The stamp that is there now. After `older`, pass it to `see` of your clock to write after it. */
   readonly stamp: string;
 }
 
 /**
- * Writes a thing unless a newer write of it is there. Inside your transaction (`ledger.in(tx)`) write your own row if and only if the
- * answer is `applied`; elsewhere pass the `value`, which `getNewest` returns. Throws `invalid_request`, also for a stamp that is too far
- * ahead.
+ * Records a write, unless a newer one under the same identity is there. Inside your transaction (`ledger.in(tx)`) write your own
+ * row if and only if the result is `applied`. Without a transaction pass the `value`, which `getNewest` returns. Throws
+ * `invalid_request`, also for a stamp that is too far ahead.
  *
  * ```ts
  * import { createHybridClock, getNewest, setIfNewer } from "hapax/ledger";
@@ -94,7 +97,8 @@ export async function setIfNewer<Tx>(
 }
 
 /**
- * Returns the newest write of a thing; undefined if there is none. Pass its stamp to `see` of your clock.
+ * Returns the newest write under an identity; undefined if there is none. Pass its stamp to `see` of your
+ * clock.
  *
  * ```ts
  * import { GLOBAL, getNewest } from "hapax/ledger";

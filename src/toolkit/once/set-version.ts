@@ -18,12 +18,14 @@ import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check, requireJoined } from "./check.ts";
 
 /**
- * Moves a thing from the expected version to the next, in the caller's transaction: pass `ledger.in(tx)`. Write the thing
- * itself, in the same transaction, if and only if the answer is `applied`. `duplicate`: this very write was applied before.
- * `conflict`: another write came first. `forgotten`: it is too long ago to decide. Throws `invalid_request`.
+ * Raises the version of your data by one, if it is the expected one, in your transaction: pass `ledger.in(tx)`. Write the
+ * data itself, in the same transaction, if and only if the result is `applied`. `duplicate`: the write with this id was
+ * applied before. `conflict`: another write came first. `forgotten`: too many writes came since to decide. Throws
+ * `invalid_request`.
  *
- * On a ledger without transactions, pass the ledger itself, and keep the version with the thing: store the thing if its
- * version is less than the answered one, for `applied` and for `duplicate`. The first attempt may have ended in between.
+ * On a ledger without transactions, pass the ledger itself, and store the version with the data: for `applied` and for
+ * `duplicate`, write the data if its stored version is less than the returned one. The first attempt may have crashed
+ * between the two.
  *
  * ```ts
  * import { setVersion } from "hapax/ledger";
@@ -43,7 +45,7 @@ export async function setVersion<Tx>(
   write: VersionedWrite,
 ): Promise<{
   readonly kind: "applied" | "duplicate" | "conflict" | "forgotten";
-  /** The version that the write has made; the present one if it made none. */
+  /** The version after the write; the present version if nothing was written. */
   readonly version: number;
 }> {
   const place = placeOf(identity, write);

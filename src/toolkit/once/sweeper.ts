@@ -22,13 +22,16 @@ export interface SweeperOptions extends Tools {
   readonly batchMax?: number;
   /** Pause between two batches, in milliseconds. Default 50. */
   readonly pauseMs?: number;
-  /** The primitives that `oldest_pending_seconds` measures. Default `once` and `http`. */
+  /** The kinds of entries that the metric `oldest_pending_seconds` measures. Default `once` and `http`. */
   readonly pendingKinds?: readonly string[];
   /** Called with every error of a sweep. Default: errors are ignored; the next sweep tries again. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** Deletes entries that are past their retention, from time to time. Many sweepers at once, in many processes, do no harm. */
+/**
+ * Deletes entries that are past their retention, from time to time. Any number of sweepers may run at once, in any number of
+ * processes.
+ */
 export interface Sweeper extends AsyncDisposable {
   /** Starts the sweeps. Does nothing if they run already. Its timers do not keep the process alive. */
   start(): void;

@@ -9,15 +9,18 @@
 
 /**
  * The identity of a call, a message, a lease or a versioned thing. Both members are always required, and have 1 to 512
- * bytes. An identity that is not one is refused with `invalid_request`.
+ * bytes. Anything else is refused with `invalid_request`.
  */
 export interface ScopedKey {
   /**
-   * What the key belongs to: a tenant, the sender of a message, a kind of things. The same key in two scopes is two keys.
+   * What the key belongs to: a tenant, the sender of a message, a kind of data. The same key in two scopes is two keys.
    * Use `GLOBAL` when keys are not per tenant.
    */
   readonly scope: string;
-  /** Tells one from another within its scope: the number of an order, the id of a message, the name of a job. */
+  /**
+   * Identifies one piece of work within its scope: the number of an order, the id of a message, the name of a
+   * job.
+   */
   readonly key: string;
 }
 
