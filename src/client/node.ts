@@ -27,7 +27,8 @@ export interface NodeTransportOptions {
 }
 
 /**
- * Creates the fast transport of Node. Give the same one to all connections of a process, so that they share sockets.
+ * Creates a transport on `node:http`, which is faster than `fetch`. Pass the same one to all connections of a
+ * process, so that they share sockets.
  *
  * ```ts
  * import { connect } from "hapax/client";

@@ -55,11 +55,11 @@ export type Log = (entry: LogEntry) => void;
 export interface AuditEntry {
   /** RFC 3339 in UTC, with milliseconds. */
   readonly time: string;
-  /** What was asked for, such as `stream.delete`. docs/guides/logs.md lists them. */
+  /** The kind of the act, such as `stream.delete`. docs/guides/logs.md lists them. */
   readonly act: string;
   /** `done`: it is durable. `refused`: nothing was changed. `failed`: the server does not know whether it was done. */
   readonly outcome: "done" | "refused" | "failed";
-  /** What it was done to: a stream, a group, a subscription. */
+  /** The thing that it concerns: a stream, a group, a subscription. */
   readonly target?: string;
   /** The name of the identity that asked for it. Absent: no identity is known. */
   readonly identity?: string;

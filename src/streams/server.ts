@@ -1,6 +1,6 @@
 /**
- * The server without its sockets: a store, the engine over it, subscriptions, and one function from a request to its
- * answer. A runtime (`hapax/node`) brings the requests.
+ * The server without its sockets, for programs that bring their own. `hapax/node` and `hapax/fetch` are built on it,
+ * and most programs need only these.
  */
 
 import { composeServer, type HapaxServer, type ServerComponents } from "./server/compose.ts";

@@ -11,7 +11,7 @@ const MISSING: IdentityRefusal = { refused: "missing" };
 
 /**
  * Asks each function in turn until one knows the client. A function returns `{ refused: "missing" }` for a request without a
- * credential of its kind. If none knows the client, the refusal that says most counts.
+ * credential of its kind. If none knows the client, the request gets the most specific of their refusals.
  *
  * ```ts
  * import { anyOf, type Authorize } from "hapax/server";

@@ -50,8 +50,8 @@ export interface Grant {
 }
 
 /**
- * How much an identity may use. What is left out has the server's default. Streams and bytes are counted for its namespace, or for the
- * whole server if it has none; all others for the identity itself.
+ * How much an identity may use. A quota that is left out has the server's default. Streams and bytes are counted for its
+ * namespace, or for the whole server if it has none; all others for the identity itself.
  */
 export interface Quotas {
   /** Streams that exist in its namespace. A creation beyond it answers 507. */
@@ -89,7 +89,10 @@ export interface Identity {
    */
   readonly namespace?: string;
   readonly quotas?: Quotas;
-  /** From this time on the identity is refused, also if it was remembered. Unix time in ms. */
+  /**
+   * From this time on the identity is refused, also if it was cached. Unix time in milliseconds. Default:
+   * never.
+   */
   readonly expiresAtMs?: number;
 }
 
@@ -119,18 +122,18 @@ export interface ClientCertificate {
 }
 
 /**
- * Why a request has no identity. `missing`: it has no credential. `invalid`: its credential is not one of this server. `expired`: it
- * was one. `unavailable`: it cannot be decided now.
+ * Why a request has no identity. `missing`: it has no credential. `invalid`: its credential is not valid here. `expired`: its
+ * credential was valid once. `unavailable`: that cannot be decided now.
  */
 export interface IdentityRefusal {
   readonly refused: "missing" | "invalid" | "expired" | "unavailable";
-  /** For the client. Holds nothing of the credential. */
+  /** A text for the client. It must not contain the credential. */
   readonly detail?: string;
 }
 
 /**
- * Finds out who sends a request. Return the same object for the same client where you can: what it may do is then worked out once.
- * A function that throws, returns something else or takes longer than `authorizeTimeoutMs` refuses the request.
+ * Finds out who sends a request. Return the same object for the same client where you can: the server then computes its rights
+ * only once. A function that throws, returns something else or takes longer than `authorizeTimeoutMs` refuses the request.
  */
 export type Authorize = (
   credentials: Credentials,

@@ -60,8 +60,8 @@ export interface JwtOptions {
   /** The claim that has `{ grants, namespace?, quotas?, name? }`. Default `hapax`. */
   readonly claim?: string;
   /**
-   * Grants for scopes, for providers that can issue only a `scope`. They count for tokens without the claim. Scopes that are not
-   * named here give nothing.
+   * Grants for scopes, for providers that can issue only a `scope`. Used for tokens without the claim. Scopes that are not named
+   * here grant nothing.
    */
   readonly scopes?: Readonly<Record<string, readonly Grant[]>>;
   /** How often the keys are read again, in seconds. Default 300. */
@@ -91,8 +91,8 @@ const SHAPE = /^[\w-]*\.[\w-]*\.[\w-]*$/;
 const HEADER_DEPTH_MAX = 8;
 
 /**
- * Authorizes clients by tokens (JWT) of an identity provider. Reads the provider's keys in the background, now and when requests come
- * later; until the first ones have come, tokens are refused as `unavailable`.
+ * Authorizes clients by tokens (JWT) of an identity provider. Reads the provider's keys in the background, now and again while
+ * requests come. Until the first keys have arrived, tokens are refused as `unavailable`.
  *
  * ```ts
  * import { jwtAuthorize } from "hapax/server";

@@ -14,8 +14,8 @@ export interface FetchCourierOptions extends WebhookAddressOptions {
 }
 
 /**
- * Sends webhooks by `fetch`. A name that resolves to an address of a private network is not noticed: use it where the platform
- * or the network keeps requests from there, as Workers do.
+ * Creates a courier, which sends webhooks by `fetch`. It cannot see whether a host name resolves to an address of a private
+ * network. So use it only where the platform or the network blocks such requests, as Workers do.
  *
  * ```ts
  * import { fetchCourier } from "hapax/fetch";

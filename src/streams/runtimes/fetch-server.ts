@@ -21,8 +21,8 @@ import { fetchResponse } from "./fetch-answer.ts";
 import { FetchExchange } from "./fetch-exchange.ts";
 
 /**
- * Options of a server on `fetch`. All but `store` are optional. The defaults of memory fit platforms with 128 MB: `bodyBytesMax` 4 MiB,
- * `bodiesBytesMax` and `pendingBytesMax` 8 MiB, `heldBytesMax` 4 MiB, `answersBytesMax` and `outcomeBytesMax` 16 MiB.
+ * Options of a server on `fetch`. All but `store` are optional. The defaults fit platforms with 128 MB of memory: `bodyBytesMax`
+ * 4 MiB, `bodiesBytesMax` and `pendingBytesMax` 8 MiB, `heldBytesMax` 4 MiB, `answersBytesMax` and `outcomeBytesMax` 16 MiB.
  */
 export interface FetchServerOptions extends ServerOptions {
   /** Where streams are kept, or `"memory"` for streams that end with the process. The server closes it. */
@@ -42,18 +42,23 @@ export interface FetchServerOptions extends ServerOptions {
   readonly tracer?: Tracer;
   /** Called for each act that an operator must be able to find again. Default: `log`. */
   readonly onAudit?: (entry: AuditEntry) => void;
-  /** Called with bugs and broken parts. Default: `log`. */
+  /** Called with each error that is a bug or a failed part, such as a disk. Default: `log`. */
   readonly onFault?: (error: unknown) => void;
   /** Default: that of the platform. */
   readonly clock?: Clock;
-  /** Has the timers of what waits while no request runs: expiry, windows of keys, retries of webhooks. Default: `clock`. */
+  /**
+   * The clock for timers that run while no request does: expiry, windows of keys, retries of webhooks. Default: `clock`.
+   */
   readonly longClock?: Clock;
 }
 
 /** A server without sockets of its own. `export default` it where the platform takes an object with `fetch`. */
 export interface FetchServer {
   readonly server: HapaxServer;
-  /** Answers a request. It can be taken out of the object. `peer` is the address of the client, as the platform knows it. */
+  /**
+   * Answers a request. It also works without its object: `const { fetch } = server`. `peer` is the address of the client, as
+   * the platform knows it.
+   */
   readonly fetch: (request: Request, from?: { readonly peer?: string }) => Promise<Response>;
   /** Takes no new requests, asks live readers to leave, and closes the store. */
   stop(): Promise<void>;

@@ -1,6 +1,6 @@
 /**
- * The server wherever `fetch` runs: Workers, Bun, Deno, Hono, route handlers of Next.js, Node. The platform owns the sockets: it
- * decides how long a head may take, and how many connections there are.
+ * The server on every platform with `fetch`: Workers, Bun, Deno, Hono, route handlers of Next.js, Node. The platform owns the
+ * sockets: it limits the time for the headers of a request, and the number of connections.
  */
 
 import { HapaxError } from "../../base/errors.ts";

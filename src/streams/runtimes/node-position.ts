@@ -18,7 +18,8 @@ import { HapaxError } from "../../base/errors.ts";
 const WHOLE = /^([\x21-\x7e]{1,300})\n$/;
 
 /**
- * Keeps a position in a file, safe against a power cut. Use one file for each reader; its folder must exist.
+ * Returns a position store in a file, which survives a power cut. Use one file for each reader; its folder
+ * must exist.
  *
  * ```ts
  * import { mkdtemp } from "node:fs/promises";

@@ -34,7 +34,7 @@ export interface NodeServerOptions extends ServerOptions {
   readonly port?: number;
   /**
    * Where streams are kept: `await openFileStore(directory)`, or `"memory"` for streams that end with the process. The
-   * server closes it. There is no default, so that no data is lost by an omission.
+   * server closes it. There is no default, so that you cannot lose data because you forgot the option.
    */
   readonly store: Store | "memory";
   /** Milliseconds to send the header block; also how long a new socket may send nothing. Default 10,000. */
@@ -54,7 +54,7 @@ export interface NodeServerOptions extends ServerOptions {
    */
   readonly connectionsMax?: number;
   /**
-   * Files of a certificate and its key. The server then speaks HTTPS alone, with TLS 1.2 at least, and takes new files into use
+   * Files of a certificate and its key. The server then accepts only HTTPS, with TLS 1.2 or newer, and loads the files again
    * when they change. Default: none, clear text.
    */
   readonly tls?: TlsFiles;
@@ -63,7 +63,10 @@ export interface NodeServerOptions extends ServerOptions {
    * authentication, every client may do everything, and the server listens on this machine only.
    */
   readonly authorize?: Authorize;
-  /** Whether plain appends bypass `node:http`. Default true, and never with `tls`. False is for tests that compare the two. */
+  /**
+   * Whether plain appends use a faster path than `node:http`. Default true; with `tls` they never do. Set it to false only to
+   * compare the two.
+   */
   readonly hasFastLane?: boolean;
   /**
    * Takes everything that the server writes about itself: notes, faults, audit entries, and requests if `logRequests` asks for them.
@@ -77,7 +80,7 @@ export interface NodeServerOptions extends ServerOptions {
   readonly onAudit?: (entry: AuditEntry) => void;
   /** Called with one line about what happens in the background, such as a new certificate. Default: `log`. */
   readonly onNote?: (line: string) => void;
-  /** Called with bugs and broken parts. Default: `log`. */
+  /** Called with each error that is a bug or a failed part, such as a disk. Default: `log`. */
   readonly onFault?: (error: unknown) => void;
 }
 
@@ -86,7 +89,7 @@ export interface NodeServer {
   readonly url: string;
   readonly durability: string;
   readonly server: HapaxServer;
-  /** Puts new options in force without a restart, as far as that is safe. See `HapaxServer.reload`. */
+  /** Applies new options without a restart where that is safe. See `HapaxServer.reload`. */
   reload(options: ServerOptions): Reloaded;
   /** Takes no new requests, lets running ones finish, and closes the store. */
   stop(): Promise<void>;

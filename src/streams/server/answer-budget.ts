@@ -21,9 +21,9 @@ const CHECK_MS = 1000;
 /** The part of the budget that one answer has. */
 export interface AnswerShare {
   readonly bytes: number;
-  /** Says how many bytes the answer has, now that they are known. */
+  /** Sets how many bytes the answer has, when that is known. */
   resize(bytes: number): void;
-  /** The bytes have left, or are gone. May be called again. */
+  /** Gives the memory back when the bytes were sent or dropped. May be called again. */
   readonly release: () => void;
   /** Calls `run` if the answer has taken too long while others wait. It releases the share. */
   onCut(run: () => void): void;

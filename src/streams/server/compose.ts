@@ -41,7 +41,8 @@ export interface ServerComponents {
   readonly store: Store;
   readonly clock: Clock;
   /**
-   * Has the timers of what waits while no request runs: expiry, windows of keys, retries of webhooks. Default: `clock`.
+   * The clock for timers that run while no request does: expiry, windows of keys, retries of webhooks. Default:
+   * `clock`.
    */
   readonly longClock?: Clock | undefined;
   readonly random: Random;
@@ -57,7 +58,10 @@ export interface ServerComponents {
   readonly decompress?: Decompress;
   /** Loads the files of the dashboard. Default: there is none, and `/` answers text to browsers too. */
   readonly dashboard?: LoadDashboard | undefined;
-  /** The room for answers, if other servers of this process share it. Default: its own. */
+  /**
+   * The budget of memory for answers. Pass one to share it between several servers of a process. Default: a
+   * budget of its own.
+   */
   readonly answers?: AnswerBudget;
   /** Takes what the server writes about requests. Default: nothing is written. */
   readonly log?: Log;
@@ -80,13 +84,13 @@ export interface ServerComponents {
    */
   readonly checkPlace?: ServerParts["checkPlace"];
   /**
-   * Whether a registry directly below `/v1/stream/` counts. Default true; not where other servers have some of the streams that it would
-   * tell of.
+   * Whether a registry directly below `/v1/stream/` gets events. Default true. Set it to false if other servers have some of
+   * these streams.
    */
   readonly hasRootRegistry?: boolean;
   /** The base URL at which webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;
-  /** Called with bugs and broken parts, never with refusals. */
+  /** Called with each error that is a bug or a failed part, such as a disk, and never with refusals. */
   readonly onFault: (error: unknown) => void;
 }
 
@@ -96,7 +100,7 @@ export type RequestServer = Pick<
   "options" | "isDraining" | "handle" | "nextRequestId" | "drain"
 >;
 
-/** A server without its sockets. A runtime hands it requests and sends its answers. */
+/** A server without its sockets. A runtime passes requests to it and sends its answers. */
 export interface HapaxServer {
   /** The options in force. */
   readonly options: ResolvedServerOptions;
@@ -107,13 +111,14 @@ export interface HapaxServer {
   /** A new value for `X-Request-Id`, for a runtime that refuses bytes that are no request. */
   nextRequestId(): string;
   /**
-   * Puts new options in force without a restart, as far as that is safe, and says which. Give all options, as to `createServer`.
-   * A request keeps the options that it began with, also a live reader. Throws `invalid_options`, and then changes nothing.
+   * Applies new options without a restart where that is safe. Returns which changed and which need a restart. Give all options,
+   * as to `createServer`. A request keeps the options that it began with, also a live reader. Throws `invalid_options`, and then
+   * changes nothing.
    */
   reload(options: ServerOptions): Reloaded;
   /**
    * Goes on with a live reader that a server on the same store began. For runtimes that lose their memory between two requests
-   * and keep their connections. `place` is what the first server told the `bridge` of its sink.
+   * and keep their connections. `place` is the last one that the first server passed to the `bridge` of its sink.
    */
   resumeReader(place: BridgedPlace, sink: LiveSink): void;
   /** Asks live readers to disconnect and refuses new requests. */

@@ -34,13 +34,15 @@ export interface Exchange {
   readonly baseUrl: string;
   /** The host that the request was sent to, with its port: that of an absolute target, else that of `Host`. */
   readonly authority: string | undefined;
-  /** By lower-case name. A header that was sent twice is refused with `invalid_request`. */
+  /**
+   * Returns a header by its lower-case name. A header that was sent twice is refused with `invalid_request`.
+   */
   header(name: string): string | undefined;
   /** True when a body is announced, so that it can be refused before it is read. */
   readonly hasBody: boolean;
-  /** The whole body, if it has come before it was asked for. It may be larger than `body` would take. */
+  /** The whole body, if it arrived before `body` was called. It may be larger than `body` would accept. */
   readonly received?: Uint8Array | undefined;
-  /** The whole body, or `body_too_large`. */
+  /** Returns the whole body. Rejects with `body_too_large` if it is larger. */
   body(bytesMax: number): Promise<Uint8Array>;
   /** Bytes of the body that have come so far, for logs. Undefined: the runtime does not count them. */
   readonly bodyBytes?: number;
@@ -74,15 +76,18 @@ export interface WholeAnswer {
   readonly body?: Uint8Array | readonly Uint8Array[] | undefined;
   /** The body may be compressed if the client accepts it. */
   readonly mayCompress?: boolean;
-  /** Called when the whole body has left and is not read again. Not called if it has not left whole. */
+  /** Called when the whole body was sent and is not read again. Not called if only a part was sent. */
   readonly onSent?: (() => void) | undefined;
-  /** The room that the body takes: it is given back when the body has left, or the connection has gone. */
+  /**
+   * The memory that the body uses in the budget. It is released when the body was sent, or the connection is
+   * closed.
+   */
   readonly share?: Pick<AnswerShare, "release" | "onCut"> | undefined;
   /** Drop the connection instead of answering; for injected faults. */
   readonly drop?: boolean;
   /** The code of a refusal, for logs. */
   readonly code?: ErrorCode;
-  /** What the audit says of it. Absent: what the request and the status show. */
+  /** Facts for the audit entry. Absent: the entry has what the request and the status show. */
   readonly audit?: AuditFacts;
 }
 
@@ -101,15 +106,21 @@ export interface LiveSink {
   readonly queuedBytes: number;
   /** Calls `run` once when the queue is empty. */
   onDrain(run: () => void): void;
-  /** Calls `run` once the other side has taken next to nothing for this long; the returned function cancels. */
+  /**
+   * Calls `run` once if the other side has taken almost no bytes for this long. The returned function cancels
+   * it.
+   */
   onStuck(delayMs: number, run: () => void): () => void;
-  /** Calls `run` once when the connection is gone, by whichever side. */
+  /** Calls `run` once when the connection is closed, by either side. */
   onClose(run: () => void): void;
-  /** Ends the answer after what is queued; cuts the connection if the other side does not take that. */
+  /** Ends the answer after the queued bytes. Cuts the connection if the other side does not take them. */
   end(): void;
-  /** Drops the connection and what is queued. */
+  /** Drops the connection and the queued bytes. */
   cut(): void;
-  /** Given if another keeps time for the reader, and the reader may go on after the memory of this server is gone. */
+  /**
+   * Present if the runtime keeps the reader's time limit and place, so that the reader can go on after this server
+   * has lost its memory.
+   */
   readonly bridge?: ReaderBridge | undefined;
 }
 
@@ -118,9 +129,9 @@ export interface LiveSink {
  * would keep an object awake.
  */
 export interface ReaderBridge {
-  /** Called once, before anything is written: after so many milliseconds the answer must end. */
+  /** Called once, before the first write: the answer must end after this many milliseconds. */
   lives(lifeMs: number): void;
-  /** Called behind every write, in the same step: the reader goes on here. */
+  /** Called directly after every write, with the place at which the reader goes on. */
   moved(place: BridgedPlace): void;
 }
 

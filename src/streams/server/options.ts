@@ -85,8 +85,9 @@ export interface ServerOptions {
    */
   readonly stateOffsets?: boolean;
   /**
-   * Appends an event to the JSON stream `__registry__` of a folder when a stream in it or below it is created, closed or deleted, in
-   * the same commit. Who may read a registry learns the names of all these streams. Default false: there are no events.
+   * Appends an event to the JSON stream `__registry__` of a folder when a stream in it or below it is created, closed or deleted,
+   * in the same commit. A client that may read a registry learns the names of all these streams. Default false: there are no
+   * events.
    */
   readonly registry?: boolean;
   /**

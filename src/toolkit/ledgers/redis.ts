@@ -1,6 +1,6 @@
 /**
- * `hapax/ledgers/redis`: the ledger in your own Redis or Valkey, for work whose effect is elsewhere. Takes a client of ioredis,
- * iovalkey, node-redis, Valkey GLIDE or Bun.
+ * `hapax/ledgers/redis`: the ledger in your own Redis or Valkey, for work whose effect is in another system. Takes a client of
+ * ioredis, iovalkey, node-redis, Valkey GLIDE or Bun.
  *
  *   - how it uses the client is in toolkit/databases/redis.ts;
  *   - one server decides: of many claims at once one wins, and tokens rise, also above those of a server that is lost (LG3);
@@ -39,9 +39,9 @@ export interface RedisLedgerOptions {
    */
   readonly shards?: number;
   /**
-   * What the server must promise; `migrate` refuses one that does not. `fsync`: it writes to its disk before it answers
-   * (`appendfsync always`). `waitaof`: the ledger has the server confirm every write, which blocks the connection: pass a
-   * client that nothing else uses. Default: what the server is set to.
+   * How durable the server must be; `migrate` refuses a server that is less durable. `fsync`: it writes to its disk
+   * before it answers (`appendfsync always`). `waitaof`: the ledger has the server confirm every write, which blocks the
+   * connection: pass a client that nothing else uses. Default: what the server is set to.
    */
   readonly durability?: "fsync" | "waitaof";
   /** With `durability: "waitaof"`: how many replicas must have a write on their disks. Default 0. */
@@ -61,11 +61,12 @@ const PREFIX_CHARS_MAX = 64;
 const REPLICAS_MAX = 64;
 
 /**
- * Creates a ledger in Redis 7 or newer, or Valkey. For effects elsewhere: `processOnce` with `effect: "repeatable"` or
- * `"probed"`, idempotency keys in phases, an inbox, leases. `migrate` throws `unsupported` for a server that deletes entries
- * when its memory is full, for a replica, and for an old version. Throws `invalid_options`.
+ * Creates a ledger in Redis 7 or newer, or Valkey. Use it for effects in other systems: `processOnce` with `effect:
+ * "repeatable"` or `"probed"`, idempotency keys in phases, an inbox, leases. `migrate` throws `unsupported` for a server
+ * that deletes entries when its memory is full, for a replica, and for an old version. Throws `invalid_options`.
  *
- * A failover may lose claims that were answered. `supports.durability` is `server` for that reason.
+ * A failover of Redis may lose claims that were answered; then work may be done again. `supports.durability` is `server`
+ * for that reason.
  *
  * ```ts
  * import { Redis } from "ioredis"; // Or createClient of redis, and others.

@@ -39,12 +39,13 @@ export interface SqliteLedger<Connection> extends Ledger<Connection>, Disposable
 }
 
 /**
- * A ledger in SQLite. `open` opens a connection for the ledger alone: a transaction stays open while your work awaits, and
- * what others wrote with the same connection meanwhile would be a part of it. Other parts of the program open connections of
- * their own. The ledger waits for writers by itself; it turns the client's timeout off, which would stop the whole process.
+ * Creates a ledger in SQLite. `open` opens a connection that only the ledger uses: a transaction stays open while your work
+ * awaits, and writes of other code with the same connection would become a part of it. Other parts of the program open
+ * connections of their own. The ledger waits for writers by itself; it turns the client's own timeout off, which would block
+ * the whole process.
  *
- * Inside a transaction use `ledger.in(tx)`; a call of the ledger itself waits for its end. A transaction of yours on another
- * connection should begin with `BEGIN IMMEDIATE`. Throws `invalid_options`.
+ * Inside a transaction use `ledger.in(tx)`: a call of the ledger itself would wait for the end of the transaction. A
+ * transaction of yours on another connection should begin with `BEGIN IMMEDIATE`. Throws `invalid_options`.
  *
  * ```ts
  * import Database from "libsql"; // Or better-sqlite3, node:sqlite, bun:sqlite.
