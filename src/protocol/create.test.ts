@@ -5,6 +5,7 @@ import type { Offset, StreamName } from "../streams/core/types.ts";
 import { ERRORS, isHapaxError } from "../base/errors.ts";
 import { LIMITS } from "./limits.ts";
 import { encodeCreate, keyHeaders, parseCreate, parseCreateHead } from "./create.ts";
+import { RULE_HEADERS } from "./rules.ts";
 
 const NAME = "/v1/stream/a" as StreamName;
 const ZERO = "0000000000000000_0000000000000000";
@@ -15,7 +16,7 @@ function parse(
   body = "",
   inherited?: string,
 ): CreateCommand {
-  const head = parseCreateHead(NAME, (name) => headers[name]);
+  const head = parseCreateHead(NAME, (name) => headers[name], RULE_HEADERS);
   return parseCreate(head, utf8.encode(body), inherited);
 }
 
@@ -159,6 +160,7 @@ describe("to status and headers", () => {
         keys: undefined,
       },
       "http://test/a",
+      RULE_HEADERS,
     );
     const headers = {
       "Content-Type": "a/b",
@@ -167,7 +169,7 @@ describe("to status and headers", () => {
     };
     expect(created).toEqual({ status: 201, headers: { Location: "http://test/a", ...headers } });
     const exists = { contentType: "a/b", tail: 3 as Offset, isClosed: true, keys: undefined };
-    expect(encodeCreate({ kind: "exists", ...exists }, "http://test/a")).toEqual({
+    expect(encodeCreate({ kind: "exists", ...exists }, "http://test/a", RULE_HEADERS)).toEqual({
       status: 200,
       headers,
     });
@@ -187,12 +189,12 @@ describe("to status and headers", () => {
       "Stream-Key-From": "content",
     };
     const shared = { "Content-Type": "a/b", "Stream-Next-Offset": ZERO, ...given };
-    expect(encodeCreate({ kind: "exists", ...state, keys: policy }, "")).toEqual({
+    expect(encodeCreate({ kind: "exists", ...state, keys: policy }, "", RULE_HEADERS)).toEqual({
       status: 200,
       headers: shared,
     });
     const created = { kind: "created", changes: [] as never, ...state, keys: policy } as const;
-    expect(encodeCreate(created, "http://test/a")).toEqual({
+    expect(encodeCreate(created, "http://test/a", RULE_HEADERS)).toEqual({
       status: 201,
       headers: { Location: "http://test/a", ...shared },
     });
@@ -203,7 +205,7 @@ describe("to status and headers", () => {
 
   test("the answer for a path that is not free has the tail of the stream there", () => {
     const outcome = { kind: "present", tail: 3 as Offset, isClosed: true } as const;
-    const answer = encodeCreate(outcome, "");
+    const answer = encodeCreate(outcome, "", RULE_HEADERS);
     expect("code" in answer && [answer.code, answer.headers]).toEqual([
       "stream_present",
       {
@@ -225,7 +227,7 @@ describe("to status and headers", () => {
   ] as const satisfies readonly (readonly [CreateDecision, number])[])(
     "the refusal %o has its status",
     (outcome, status) => {
-      const answer = encodeCreate(outcome, "");
+      const answer = encodeCreate(outcome, "", RULE_HEADERS);
       expect("code" in answer && ERRORS[answer.code].status).toBe(status);
     },
   );

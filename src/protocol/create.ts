@@ -8,19 +8,16 @@ import {
   type CreateCommand,
   type ForkCommand,
 } from "../streams/core/create.ts";
-import type { CompactionRule } from "../streams/core/compaction.ts";
 import type { CreateDecision } from "../streams/core/create.ts";
 import type { KeyOverflow, KeyPolicy } from "../streams/core/keys.ts";
 import { type ExpiryRule, isJson, NEVER_EXPIRES } from "../streams/core/stream.ts";
-import type { RetentionRule } from "../streams/core/trim.ts";
 import type { StreamName } from "../streams/core/types.ts";
 import { LIMITS } from "./limits.ts";
 import { parseRecords } from "./append.ts";
-import { compactionHeaders, parseCompaction } from "./compaction.ts";
 import { tailHeaders } from "./append-refusal.ts";
 import { HEADER, type HeaderGetter, SENT } from "./headers.ts";
 import { invalid, type Refusal } from "./refusal.ts";
-import { parseRetention, retentionHeaders } from "./retention.ts";
+import type { RuleHeaders } from "./rules.ts";
 import {
   formatOffset,
   normaliseContentType,
@@ -35,7 +32,11 @@ export type CreateHead = Omit<CreateCommand, "data">;
 
 const EMPTY = new Uint8Array(0);
 
-export function parseCreateHead(name: StreamName, header: HeaderGetter): CreateHead {
+export function parseCreateHead(
+  name: StreamName,
+  header: HeaderGetter,
+  rules: RuleHeaders,
+): CreateHead {
   return {
     name,
     contentType: parseContentType(header("content-type")),
@@ -43,8 +44,8 @@ export function parseCreateHead(name: StreamName, header: HeaderGetter): CreateH
     isClosed: parseTrue(header(SENT.closed)),
     fork: parseFork(header),
     keys: parseKeyPolicy(header),
-    retention: parseRule(header(SENT.retention)),
-    compaction: parseChangelog(header(SENT.compactKey)),
+    retention: parseRule(header(SENT.retention), rules.parseRetention),
+    compaction: parseRule(header(SENT.compactKey), rules.parseCompaction),
     isNew: parseIsNew(header),
   };
 }
@@ -134,13 +135,11 @@ function parseKeyPolicy(header: HeaderGetter): KeyPolicy | undefined {
   };
 }
 
-function parseRule(text: string | undefined): RetentionRule | undefined {
-  const rule = text === undefined ? undefined : parseRetention(text);
-  return rule === "none" ? undefined : rule;
-}
-
-function parseChangelog(text: string | undefined): CompactionRule | undefined {
-  const rule = text === undefined ? undefined : parseCompaction(text);
+function parseRule<Rule extends object>(
+  text: string | undefined,
+  parse: (text: string) => Rule | "none",
+): Rule | undefined {
+  const rule = text === undefined ? undefined : parse(text);
   return rule === "none" ? undefined : rule;
 }
 
@@ -183,13 +182,16 @@ export interface CreateAnswer {
 }
 
 /** Encodes the outcome. `location` is the stream's own URL. */
-export function encodeCreate(outcome: CreateDecision, location: string): CreateAnswer | Refusal {
+export function encodeCreate(
+  outcome: CreateDecision,
+  location: string,
+  rules: RuleHeaders,
+): CreateAnswer | Refusal {
   switch (outcome.kind) {
     case "created": {
       const headers: Record<string, string> = {
         ...keyHeaders(outcome.keys),
-        ...retentionHeaders(outcome.retention),
-        ...compactionHeaders(outcome.compaction),
+        ...rules.format(outcome),
         [HEADER.location]: location,
         [HEADER.contentType]: outcome.contentType,
         [HEADER.nextOffset]: formatOffset(outcome.tail),
@@ -201,8 +203,7 @@ export function encodeCreate(outcome: CreateDecision, location: string): CreateA
       const { contentType, tail, isClosed } = outcome;
       const headers: Record<string, string> = {
         ...keyHeaders(outcome.keys),
-        ...retentionHeaders(outcome.retention),
-        ...compactionHeaders(outcome.compaction),
+        ...rules.format(outcome),
         [HEADER.contentType]: contentType,
         [HEADER.nextOffset]: formatOffset(tail),
       };

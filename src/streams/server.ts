@@ -5,6 +5,7 @@
 
 import { composeServer, type HapaxServer, type ServerComponents } from "./server/compose.ts";
 import type { ServerOptions } from "./server/options.ts";
+import { decideReload } from "./server/reload.ts";
 import { ALL_PARTS } from "./server/routes.ts";
 
 export type { HapaxServer, RequestServer, ServerComponents } from "./server/compose.ts";
@@ -64,5 +65,5 @@ export function createServer(
   components: ServerComponents,
   options: ServerOptions = {},
 ): HapaxServer {
-  return composeServer(components, options, ALL_PARTS);
+  return composeServer(components, options, ALL_PARTS, decideReload);
 }

@@ -19,7 +19,7 @@ export const actFaults: readonly Fault[] = [
   {
     name: "every attempt of a deletion has a key of its own",
     guarantee: "G35",
-    file: "src/streams/server/acts.ts",
+    file: "src/streams/server/keyed-acts.ts",
     find: "parts.digest(keyBytes(key.text)),",
     replace: "parts.digest(keyBytes(parts.random.id())),",
     caughtBy: {

@@ -66,7 +66,7 @@ export const namespaceFaults: readonly Fault[] = [
   {
     name: "access: the keys of acts are common to all namespaces",
     guarantee: "G40",
-    file: "src/streams/server/acts.ts",
+    file: "src/streams/server/keyed-acts.ts",
     find: "parts.engine.transactions.act(claim, access.namespace);",
     replace: "parts.engine.transactions.act(claim);",
     caughtBy: { file: SPACES, test: "G40 a key of an act belongs to its namespace" },

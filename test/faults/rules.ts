@@ -7,9 +7,9 @@ export const ruleFaults: readonly Fault[] = [
     name: "answer before the commit",
     guarantee: "G1",
     file: "src/streams/engine/appends.ts",
-    find: "    return batch.done.then(() => {\n      writer.meter.append(command, decision);",
+    find: "    return batch.done.then(() => {\n      writer.meter?.append(command, decision);",
     replace:
-      "    return Promise.resolve(batch).then(() => {\n      writer.meter.append(command, decision);",
+      "    return Promise.resolve(batch).then(() => {\n      writer.meter?.append(command, decision);",
     caughtBy: {
       file: "src/streams/engine/engine.test.ts",
       test: "G3 W2 none of 20 identical requests is answered before the commit, and one is accepted",

@@ -92,7 +92,7 @@ export class Appends {
       else if (producer !== undefined) this.#releaseNext(state, producer.id);
     }
     return batch.done.then(() => {
-      writer.meter.append(command, decision);
+      writer.meter?.append(command, decision);
       return decision;
     });
   }
@@ -184,7 +184,7 @@ export class Appends {
     const decision = decideAppend(state, command, atMs, scene);
     if (decision.kind === "accepted") {
       allowance?.admit(0, command.data.length);
-      writer.meter.keys(state.keys, defaults, decision.change.key?.evictTo ?? 0, atMs);
+      writer.meter?.keys(state.keys, defaults, decision.change.key?.evictTo ?? 0, atMs);
     }
     return decision;
   }
@@ -195,7 +195,7 @@ export class Appends {
     command: AppendCommand,
     outcome: AppendOutcome,
   ): Promise<AppendOutcome> {
-    this.#writer.meter.append(command, outcome);
+    this.#writer.meter?.append(command, outcome);
     return this.#writer.answer(name, state, outcome);
   }
 
@@ -209,7 +209,8 @@ export class Appends {
       this.#resume(held);
     };
     const promise = this.#patience.hold(state, command, patient, resume, allowance);
-    if (promise !== undefined) this.#writer.meter.held += 1;
+    const { meter } = this.#writer;
+    if (promise !== undefined && meter !== undefined) meter.held += 1;
     return promise;
   }
 

@@ -207,7 +207,9 @@ export class CompactionPass {
     for (const change of decision.changes) writer.stage(change, batch);
     this.#isOwn = false;
     await batch.done;
-    const { compaction } = writer.meter;
+    const { meter } = writer;
+    if (meter === undefined) return true;
+    const { compaction } = meter;
     compaction.records += decision.droppedRecords;
     compaction.repeatedBytes += decision.repeatedBytes;
     compaction.droppedBytes -= decision.repeatedBytes;

@@ -39,8 +39,10 @@ export interface CompactionsParts {
   readonly writer: Writer;
   /** Undefined: this engine knows no records, and compacts nothing. */
   readonly records: RecordReader | undefined;
-  readonly keysMax: number;
-  readonly bytesMin: number;
+  /** Keys that a pass holds in memory. Default: the limit. */
+  readonly keysMax?: number;
+  /** A changelog with fewer bytes is left alone. Default: the limit. */
+  readonly bytesMin?: number;
   readonly onFault: (error: unknown) => void;
 }
 
@@ -63,6 +65,7 @@ interface Followed {
 
 export class Compactions {
   readonly #parts: CompactionsParts;
+  readonly #bytesMin: number;
   readonly #writer: Writer;
   /** By the state in the world, so that it goes with the stream. */
   readonly #followed = new WeakMap<StreamState, Followed>();
@@ -74,6 +77,7 @@ export class Compactions {
 
   constructor(parts: CompactionsParts) {
     this.#parts = parts;
+    this.#bytesMin = parts.bytesMin ?? LIMITS.compactionBytesMin;
     this.#writer = parts.writer;
     const { writer } = parts;
     this.#deadlines = new Deadlines(
@@ -142,7 +146,7 @@ export class Compactions {
       followed = {
         marks,
         lastAtMs: atMs,
-        dueBytes: this.#parts.bytesMin,
+        dueBytes: this.#bytesMin,
         isWaiting: false,
         restMs: 0,
       };
@@ -188,7 +192,7 @@ export class Compactions {
   }
 
   async #compact(state: StreamState): Promise<void> {
-    const { records, keysMax, onFault } = this.#parts;
+    const { records, keysMax = LIMITS.compactionKeysMax, onFault } = this.#parts;
     const rule = state.compaction;
     if (records === undefined || rule === undefined) return;
     const writer = this.#writer;
@@ -221,9 +225,11 @@ export class Compactions {
 
   #ended(state: StreamState, ending: PassEnding, pass: CompactionPass): void {
     const followed = this.#followed.get(state);
-    const { compaction } = this.#writer.meter;
-    compaction.passes[ending] += 1;
-    if (ending === "done") compaction.lastAtMs = this.#writer.nowMs();
+    const { meter } = this.#writer;
+    if (meter !== undefined) {
+      meter.compaction.passes[ending] += 1;
+      if (ending === "done") meter.compaction.lastAtMs = this.#writer.nowMs();
+    }
     if (ending === "over" || followed === undefined) {
       this.#followed.delete(state);
       const isThere = this.#writer.world.byId.get(state.id) === state;
@@ -234,7 +240,7 @@ export class Compactions {
     const bytes = compactableBytes(this.#writer.world, state);
     if (ending !== "later") {
       const grown = ending === "done" ? GROWTH * pass.newestBytes : LITTLE_GROWTH * bytes;
-      followed.dueBytes = Math.max(this.#parts.bytesMin, grown);
+      followed.dueBytes = Math.max(this.#bytesMin, grown);
       // It has grown meanwhile: the next pass begins at once, unless most of it is too young.
       if (bytes < followed.dueBytes || pass.leftBytes < bytes / 2) {
         this.#consider(state);

@@ -36,7 +36,7 @@ import { JournalClock } from "./journal-clock.ts";
 import { KeySweeper } from "./key-sweeper.ts";
 import { Lifecycle } from "./lifecycle.ts";
 import type { StreamPage } from "./listing.ts";
-import { EngineMeter } from "./meter.ts";
+import type { EngineMeter } from "./meter.ts";
 import type { AppendObserver } from "./observer.ts";
 import type { AppendOutcome, DeleteOutcome, Found, Gone, Look, Missing } from "./outcomes.ts";
 import type { ReadPage, TrimOutcome } from "./outcomes.ts";
@@ -104,7 +104,7 @@ export class Engine {
   readonly #groups: Groups | undefined;
   readonly #jobs: Jobs | undefined;
   readonly #holdings: Holdings | undefined;
-  readonly meter = new EngineMeter();
+  readonly #meter: EngineMeter | undefined;
 
   constructor(parts: EngineParts) {
     const { store, clock, random = systemRandom, keyDefaults = KEY_DEFAULTS } = parts;
@@ -115,6 +115,7 @@ export class Engine {
     const tellingBytesMax = Math.min(pendingBytesMax, LIMITS.tellingBytesMax);
     this.#tails = new Tails(clock, parts.onFault ?? (() => undefined), tellingBytesMax);
     this.#holdings = parts.createHoldings?.(store.world, () => new Slices(clock));
+    this.#meter = parts.createMeter?.();
     this.#commit = this.#createCommit(parts);
     const [commit, tails] = [this.#commit, this.#tails];
     const isJsonRecordStart = parts.isJsonRecordStart ?? (() => false);
@@ -156,6 +157,11 @@ export class Engine {
 
   get transactions(): Transactions {
     return wingOf(this.#transactions, "transactions");
+  }
+
+  /** What the engine has done. */
+  get meter(): EngineMeter {
+    return wingOf(this.#meter, "observation");
   }
 
   /** What namespaces hold, for quotas. */
@@ -389,12 +395,15 @@ export class Engine {
     const announce = (batch: CommitBatch): void => {
       this.#announce(batch);
     };
-    const watch: CommitWatch = (changes) => {
-      const startMs = clock.steadyMs();
-      return () => {
-        this.meter.commit(changes, clock.steadyMs() - startMs);
-      };
-    };
+    const meter = this.#meter;
+    const watch: CommitWatch | undefined =
+      meter &&
+      ((changes) => {
+        const startMs = clock.steadyMs();
+        return () => {
+          meter.commit(changes, clock.steadyMs() - startMs);
+        };
+      });
     return new GroupCommit(store, announce, defer, watch, this.#holdings, onFault);
   }
 
@@ -409,7 +418,7 @@ export class Engine {
     const time = new JournalClock(clock, world, store.openedAtMs);
     const room = new Room(store.room, commit, pendingBytesMax);
     const expiry = new Expiry({ world, clock, time, commit, room, tails });
-    const { meter } = this;
+    const meter = this.#meter;
     const registry = registries === undefined ? undefined : createRegistry?.(world, registries);
     return new Writer({
       store,
@@ -426,15 +435,8 @@ export class Engine {
   }
 
   #createCompactions(parts: EngineParts): Compactions | undefined {
-    const { records, compaction = {}, onFault } = parts;
-    const writer = this.#writer;
-    return parts.createCompactions?.({
-      writer,
-      records,
-      keysMax: compaction.keysMax ?? LIMITS.compactionKeysMax,
-      bytesMin: compaction.bytesMin ?? LIMITS.compactionBytesMin,
-      onFault: onFault ?? (() => undefined),
-    });
+    const { records, compaction, onFault = () => undefined } = parts;
+    return parts.createCompactions?.({ writer: this.#writer, records, ...compaction, onFault });
   }
 
   #createKeySweeper(defaults: KeyDefaults): KeySweeper {
@@ -449,7 +451,7 @@ export class Engine {
       submit: (change) => {
         if (!writer.room.hasRoomToSpare) return this.stopped === undefined ? "later" : "never";
         const before = world.byId.get(change.stream)?.keys?.window?.first ?? change.evictTo;
-        this.meter.keysExpired += change.evictTo - before;
+        if (this.#meter !== undefined) this.#meter.keysExpired += change.evictTo - before;
         writer.stage(change);
         const state = world.byId.get(change.stream);
         if (state !== undefined && isForgottenLog(state)) writer.expiry.end(state);

@@ -239,7 +239,7 @@ export class Groups {
     const handOver = handOverOf(group, member);
     const [leases] = await Promise.all([this.#leasesOf(group, member), durable]);
     const { leaseMs } = group.settings;
-    this.#writer.meter.groups.claims += 1;
+    this.#writer.meter?.claimed();
     return { kind: "claimed", leases, handOver, leaseMs, share: decision.share };
   }
 
@@ -280,15 +280,14 @@ export class Groups {
       const durable = this.#submit([decision.change]);
       const handOver = handOverOf(group, member);
       await durable;
-      this.#writer.meter.groups.commits += commits.length;
+      this.#writer.meter?.settled(commits.length, 0);
       return { kind: "committed", leaseMs: group.settings.leaseMs, handOver };
     }
   }
 
   async #refuseCommit(refusal: CommitRefusal): Promise<CommitRefusal> {
     await this.#writer.settled();
-    const { groups } = this.#writer.meter;
-    if (refusal.kind === "lease_lost") groups.lostLeases += refusal.streams.length;
+    if (refusal.kind === "lease_lost") this.#writer.meter?.settled(0, refusal.streams.length);
     return refusal;
   }
 

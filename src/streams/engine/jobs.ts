@@ -156,7 +156,7 @@ export class Jobs {
     this.#writer.room.admit(0);
     const { token, jobs } = decision.change;
     await this.#writer.submit([decision.change]);
-    this.#writer.meter.groups.claims += 1;
+    this.#writer.meter?.claimed();
     const attempts = jobs.map(
       ([stream, offset, , count]) => [keyOf({ stream, offset }), count] as const,
     );
@@ -180,9 +180,7 @@ export class Jobs {
     const durable = this.#writer.submit([decision.change]);
     if (later.length > 0) this.#wake(group);
     await durable;
-    const { groups } = this.#writer.meter;
-    groups.commits += decision.change.done.length;
-    groups.lostLeases += decision.lost.length;
+    this.#writer.meter?.settled(decision.change.done.length, decision.lost.length);
     return { kind: "settled", lost: decision.lost, leaseMs: group.settings.leaseMs };
   }
 

@@ -91,7 +91,7 @@ export class Lifecycle {
     assert(state !== undefined, `a stream that was created is not there: id=${nextId}`);
     writer.expiry.watch(state);
     return batch.done.then(() => {
-      writer.meter.appendedBytes += command.data.length;
+      if (writer.meter !== undefined) writer.meter.appendedBytes += command.data.length;
       return decision;
     });
   }

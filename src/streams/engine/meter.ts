@@ -126,6 +126,17 @@ export class EngineMeter {
     }
   }
 
+  /** A member of a group has claimed streams, or jobs. */
+  claimed(): void {
+    this.groups.claims += 1;
+  }
+
+  /** A member has committed offsets or settled jobs, and has lost leases before that. */
+  settled(commits: number, lostLeases: number): void {
+    this.groups.commits += commits;
+    this.groups.lostLeases += lostLeases;
+  }
+
   commit(changes: number, ms: number): void {
     this.commitChanges.observe(changes);
     this.commitSeconds.observe(ms / 1000);

@@ -114,7 +114,7 @@ export class Transactions {
       const deciding = this.#decide(command, wakeId, check);
       if (deciding !== undefined) {
         const outcome = await deciding;
-        this.#writer.meter.transaction(outcome, command.operations);
+        this.#writer.meter?.transaction(outcome, command.operations);
         return outcome;
       }
       await check.learn();

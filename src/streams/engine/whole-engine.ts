@@ -5,6 +5,7 @@ import { Engine, type EngineParts } from "./engine.ts";
 import { Groups } from "./groups.ts";
 import { Holdings } from "./holdings.ts";
 import { Jobs } from "./jobs.ts";
+import { EngineMeter } from "./meter.ts";
 import { Registry } from "./registry.ts";
 import { Transactions } from "./transactions.ts";
 import { Trims } from "./trims.ts";
@@ -21,6 +22,9 @@ export const TRIM_WINGS: Wings = {
   createTrims: (writer) => new Trims(writer),
   createCompactions: (parts) => new Compactions(parts),
 };
+export const METER_WINGS: Wings = {
+  createMeter: () => new EngineMeter(),
+};
 export const REGISTRY_WINGS: Wings = {
   createRegistry: (world, places) => new Registry(world, places),
 };
@@ -33,6 +37,7 @@ export class WholeEngine extends Engine {
     super({
       ...ACCESS_WINGS,
       ...GROUP_WINGS,
+      ...METER_WINGS,
       ...REGISTRY_WINGS,
       ...TRIM_WINGS,
       ...TRANSACTION_WINGS,

@@ -12,6 +12,7 @@ import type { Compactions, CompactionsParts } from "./compactions.ts";
 import type { GroupParts, Groups } from "./groups.ts";
 import type { Holdings } from "./holdings.ts";
 import type { JobParts, Jobs } from "./jobs.ts";
+import type { EngineMeter } from "./meter.ts";
 import type { Registry } from "./registry.ts";
 import type { SubscriptionParts, Subscriptions } from "./subscriptions.ts";
 import type { TransactionParts, Transactions } from "./transactions.ts";
@@ -22,6 +23,7 @@ import type { Writer } from "./writer.ts";
 export type WingName =
   | "access"
   | "groups"
+  | "observation"
   | "registries"
   | "retention"
   | "subscriptions"
@@ -37,6 +39,8 @@ export interface Wings {
   readonly createTrims?: (writer: Writer) => Trims;
   /** They come with trims, which make them smaller. */
   readonly createCompactions?: (parts: CompactionsParts) => Compactions;
+  /** Counts what the engine does. */
+  readonly createMeter?: () => EngineMeter;
   readonly createRegistry?: (world: World, places: RegistryPlaces) => Registry;
   readonly createTransactions?: (parts: TransactionParts) => Transactions;
   readonly createSubscriptions?:

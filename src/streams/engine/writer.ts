@@ -34,7 +34,8 @@ export interface WriterParts {
   readonly commit: GroupCommit;
   readonly room: Room;
   readonly expiry: Expiry;
-  readonly meter: EngineMeter;
+  /** Undefined: nothing is counted. */
+  readonly meter: EngineMeter | undefined;
   readonly run: RunId;
   readonly retentionDefault?: RetentionRule | undefined;
   /** Undefined: the lives of streams are not written down for readers. */
@@ -48,7 +49,7 @@ export class Writer {
   /** To be asked before anything is decided. */
   readonly room: Room;
   readonly expiry: Expiry;
-  readonly meter: EngineMeter;
+  readonly meter: EngineMeter | undefined;
   /** Of the streams that this process creates. */
   readonly run: RunId;
   readonly retentionDefault: RetentionRule | undefined;

@@ -14,6 +14,7 @@ import { composeServer, type HapaxServer, type ServerComponents } from "../serve
 import type { Decompress } from "../server/decoding.ts";
 import { faultEntry } from "../server/log-entries.ts";
 import type { ServerOptions } from "../server/options.ts";
+import type { DecideReload } from "../server/reload.ts";
 import type { ServerPart } from "../server/server-part.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
@@ -71,11 +72,13 @@ export interface FetchComposition {
   readonly dashboard?: LoadDashboard;
   readonly decompress?: Decompress;
   readonly checkPlace?: ServerComponents["checkPlace"];
+  /** Default: options cannot be changed. */
+  readonly decideReload?: DecideReload;
 }
 
 export function createServerOnFetch(
   given: Omit<FetchServerOptions, "store">,
-  { store, parts, dashboard, decompress, checkPlace }: FetchComposition,
+  { store, parts, dashboard, decompress, checkPlace, decideReload }: FetchComposition,
 ): FetchServer {
   const options = withDefaults(given);
   const { clock = systemClock, publicUrl } = options;
@@ -102,6 +105,7 @@ export function createServerOnFetch(
     },
     options,
     parts,
+    decideReload,
   );
   const { bodiesBytesMax } = server.options;
   const budget = new BodyBudget(LIMITS.bodyBytesPerSecondMin, clock, bodiesBytesMax);

@@ -4,6 +4,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
+import { decideReload } from "../server/reload.ts";
 import { ALL_PARTS } from "../server/routes.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
@@ -35,6 +36,7 @@ export function createFetchServer(options: FetchServerOptions): FetchServer {
     parts: ALL_PARTS,
     dashboard: loadDashboard,
     decompress: fetchDecompress,
+    decideReload,
   });
 }
 

@@ -1,52 +1,32 @@
 /** Acts of administration under a key: done once, and answered the same however often they are asked for. PROTOCOL.md §12.7. */
 
-import { type Act, type ActLook, type ActOutcome, ActRepeated } from "../engine/acts.ts";
-import { encodeAppendRefusal } from "../../protocol/append-refusal.ts";
-import { HEADER, SENT } from "../../protocol/headers.ts";
-import { keyBytes, markOf, parseKey } from "../../protocol/key.ts";
+import type { Act, ActOutcome } from "../engine/acts.ts";
+import { wingOf } from "../engine/wings.ts";
+import { SENT } from "../../protocol/headers.ts";
+import { parseKey, type KeyHead } from "../../protocol/key.ts";
 import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
-import type { ServerParts } from "./parts.ts";
-import { refuse } from "./problem.ts";
 import type { RouteCall } from "./route.ts";
 
-/** The content of a key is the whole request: its method, its target and its body. */
-export async function actOnce(
-  { exchange, parts, access }: RouteCall,
-  body: Uint8Array | undefined,
-  run: (act: Act | undefined) => Promise<ServerAnswer>,
-  encode: (outcome: ActOutcome) => WholeAnswer,
-): Promise<ServerAnswer> {
-  const key = parseKey(exchange.header(SENT.idempotencyKey));
-  if (key === undefined) return run(undefined);
-  const head = new TextEncoder().encode(`${exchange.method} ${exchange.path}?${exchange.query}\n`);
-  const content = new Uint8Array([...head, ...(body ?? [])]);
-  const [keyDigest, contentDigest] = await Promise.all([
-    parts.digest(keyBytes(key.text)),
-    parts.digest(content),
-  ]);
-  const mark = markOf(keyDigest, contentDigest, false);
-  const claim = { mark, isContent: false, timeMs: key.timeMs };
-  const act = parts.engine.transactions.act(claim, access.namespace);
-  const look = act.look();
-  if (look.kind !== "new") return answerKnown(parts, look, encode);
-  try {
-    return await run(act);
-  } catch (error) {
-    if (!(error instanceof ActRepeated)) throw error;
-    return answerKnown(parts, act.look(), encode);
-  }
-}
+type RunAct = (act: Act | undefined) => Promise<ServerAnswer>;
+type EncodeAct = (outcome: ActOutcome) => WholeAnswer;
 
-async function answerKnown(
-  parts: ServerParts,
-  look: ActLook,
-  encode: (outcome: ActOutcome) => WholeAnswer,
+/** Runs an act that has a key. It comes with transactions, which remember the key. */
+export type ActKeyed = (
+  call: RouteCall,
+  key: KeyHead,
+  body: Uint8Array | undefined,
+  run: RunAct,
+  encode: EncodeAct,
+) => Promise<ServerAnswer>;
+
+/** Runs an act at once if it has no key. */
+export async function actOnce(
+  call: RouteCall,
+  body: Uint8Array | undefined,
+  run: RunAct,
+  encode: EncodeAct,
 ): Promise<ServerAnswer> {
-  if (look.kind === "done") {
-    const answer = encode(await look.outcome());
-    return { ...answer, headers: { ...answer.headers, [HEADER.keyReplayed]: "true" } };
-  }
-  await parts.engine.settled();
-  if (look.kind === "new") throw new Error("an act is neither done nor refused");
-  return refuse(encodeAppendRefusal(look));
+  const key = parseKey(call.exchange.header(SENT.idempotencyKey));
+  if (key === undefined) return run(undefined);
+  return wingOf(call.parts.actKeyed, "transactions")(call, key, body, run, encode);
 }

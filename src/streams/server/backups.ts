@@ -5,9 +5,11 @@ import { HEADER } from "../../protocol/headers.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { formatRfc3339, parseCount, parseQuery } from "../../protocol/values.ts";
-import { type OpenBackup, heldBytes } from "./backup-book.ts";
+import { wingOf } from "../engine/wings.ts";
+import { type BackupBook, type OpenBackup, heldBytes } from "./backup-book.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { json, queryText } from "./json.ts";
+import type { ServerParts } from "./parts.ts";
 import type { Route, RouteCall, RouteOperation } from "./route.ts";
 import { readRoute } from "./route.ts";
 
@@ -43,10 +45,15 @@ export const BACKUP_ROUTES: readonly Route[] = [
   }),
 ];
 
+/** It comes with these routes. */
+export function openBackupsOf({ backups }: ServerParts): BackupBook {
+  return wingOf(backups, "observation");
+}
+
 async function begin({ parts, access }: RouteCall): Promise<ServerAnswer> {
   access.requireWholeServer("admin");
-  const { engine, backups, random } = parts;
-  const backup = await backups.begin(random.id(), () => engine.backup());
+  const { engine, random } = parts;
+  const backup = await openBackupsOf(parts).begin(random.id(), () => engine.backup());
   const answer = json(201, describe(backup, formatIncarnation(engine.world.incarnation)));
   const details = { lsn: String(backup.store.lsn), bytes: String(heldBytes(backup.store)) };
   return { ...answer, audit: { acts: [{ act: "backup.begin", target: backup.id }], details } };
@@ -76,7 +83,7 @@ function end({ exchange, parts, access, params }: RouteCall): ServerAnswer {
   const done = queryText(parseQuery(exchange.query), "done");
   if (done !== undefined && done !== "true") throw invalid("done", "is not true");
   const [id = ""] = params;
-  const ended = parts.backups.end(id, done === "true");
+  const ended = openBackupsOf(parts).end(id, done === "true");
   const acts = [{ act: "backup.end", target: id }];
   const audit = ended === undefined ? false : { acts, details: { done: done ?? "false" } };
   return { status: 204, headers: {}, audit };
@@ -104,7 +111,7 @@ function readSnapshot(call: RouteCall): Promise<ServerAnswer> {
 
 function find({ parts, access, params: [id = ""] }: RouteCall): OpenBackup {
   access.requireWholeServer("admin");
-  return parts.backups.find(id);
+  return openBackupsOf(parts).find(id);
 }
 
 /** At most so many bytes, and none behind the end that the backup names. */

@@ -5,6 +5,7 @@
 
 import type { Clock } from "../../base/clock.ts";
 import type { Authorize } from "../access/identity.ts";
+import { HapaxError } from "../../base/errors.ts";
 import type { Courier } from "../courier.ts";
 import { type Digest, webDigest } from "../../base/digest.ts";
 import type { RetentionRule } from "../core/trim.ts";
@@ -13,7 +14,6 @@ import { Engine } from "../engine/engine.ts";
 import type { Random } from "../../base/random.ts";
 import { AnswerBudget } from "./answer-budget.ts";
 import type { LoadDashboard } from "./dashboard.ts";
-import { BackupBook } from "./backup-book.ts";
 import { Doors } from "./doors.ts";
 import { Drain } from "./drain.ts";
 import type { Faults } from "./faults.ts";
@@ -22,7 +22,7 @@ import type { Exchange, LiveSink, BridgedPlace, ServerAnswer } from "./exchange.
 import { type Decompress, NO_DECODING } from "./decoding.ts";
 import type { Compress } from "./policy.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
-import { decideReload, type Reloaded } from "./reload.ts";
+import type { DecideReload, Reloaded } from "./reload.ts";
 import { RequestIds } from "./request-ids.ts";
 import { RouteBook } from "./route-book.ts";
 import { createRouter } from "./router.ts";
@@ -32,6 +32,7 @@ import { resolveServerOptions, type ResolvedServerOptions, type ServerOptions } 
 import { resumeReader } from "./sse.ts";
 import { createQuietWatch, type Watch } from "./watched.ts";
 import type { AuditEntry, Log } from "../log.ts";
+import type { RuleHeaders } from "../../protocol/rules.ts";
 import type { Store } from "../store.ts";
 import type { Tracer } from "../tracer.ts";
 import { isJsonRecordStart, jsonRecordEnd, jsonRecordEndFrom } from "../../protocol/json.ts";
@@ -127,11 +128,17 @@ export interface HapaxServer {
   close(): Promise<void>;
 }
 
+/** For runtimes that nothing tells to reload. */
+const refuseReload: DecideReload = () => {
+  throw new HapaxError("unsupported", "this server cannot change its options");
+};
+
 /** `createServer` with the parts that a program has chosen: see server-part.ts. */
 export function composeServer(
   components: ServerComponents,
   options: ServerOptions,
   composed: readonly ServerPart[],
+  decideReload: DecideReload = refuseReload,
 ): HapaxServer {
   const { authorize, address, onFault } = components;
   const guard = composed.find((part) => part.access !== undefined)?.access;
@@ -191,6 +198,17 @@ export function composeServer(
   return server;
 }
 
+const refuseRule = (text: string): "none" => {
+  if (text === "none") return text;
+  throw withoutPart("retention");
+};
+const NO_RULES: RuleHeaders = {
+  parseRetention: refuseRule,
+  parseCompaction: refuseRule,
+  // No stream has one: the engine does not open a store with such streams.
+  format: () => ({}),
+};
+
 function createParts(
   components: ServerComponents,
   options: ResolvedServerOptions,
@@ -209,10 +227,13 @@ function createParts(
     clock,
     random,
     options,
+    listReadable: guard?.listReadable,
+    actKeyed: composed.find((part) => part.actKeyed !== undefined)?.actKeyed,
     drain: new Drain(),
-    backups: new BackupBook(clock),
+    backups: composed.find((part) => part.createBackups !== undefined)?.createBackups?.(clock),
     answers: components.answers ?? new AnswerBudget(clock, options.answersBytesMax),
     digest,
+    rules: composed.find((part) => part.rules !== undefined)?.rules ?? NO_RULES,
     decoding: decoder?.createDecoding?.(components.decompress) ?? NO_DECODING,
     dashboard: components.dashboard,
     checkPlace: components.checkPlace,

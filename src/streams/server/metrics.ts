@@ -16,6 +16,7 @@ import type { Access } from "../access/access.ts";
 import type { GroupTotals } from "../engine/groups.ts";
 import type { Histogram } from "../engine/meter.ts";
 import { HEADER } from "../../protocol/headers.ts";
+import { openBackupsOf } from "./backups.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { quotaSamples } from "./quota-samples.ts";
@@ -240,8 +241,9 @@ function writeCompaction(text: MetricsText, { compaction }: ServerParts["engine"
   text.one("hapax_compaction_last_timestamp_seconds", "gauge", last, lastAtMs / 1000);
 }
 
-function writeBackups(text: MetricsText, { backups, engine }: ServerParts): void {
-  const { last, running } = backups;
+function writeBackups(text: MetricsText, parts: ServerParts): void {
+  const { engine } = parts;
+  const { last, running } = openBackupsOf(parts);
   text.one("hapax_backups_running", "gauge", "Backups that clients are making.", running);
   text.one(
     "hapax_backup_last_timestamp_seconds",

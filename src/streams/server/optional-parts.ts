@@ -7,14 +7,17 @@ import { GROUP_RULES, SUBSCRIPTION_RULES } from "../core/whole-books.ts";
 import {
   ACCESS_WINGS,
   GROUP_WINGS,
+  METER_WINGS,
   REGISTRY_WINGS,
   TRANSACTION_WINGS,
   TRIM_WINGS,
 } from "../engine/whole-engine.ts";
 import { recordKey } from "../../protocol/compaction.ts";
 import { jsonRecordEndAfter } from "../../protocol/json.ts";
+import { RULE_HEADERS } from "../../protocol/rules.ts";
 import { DASHBOARD_ROUTES, dashboardAtFront } from "./dashboard.ts";
 import { checkQuotas } from "../access/check-identity.ts";
+import { BackupBook } from "./backup-book.ts";
 import { Decoding } from "./decoding.ts";
 import { DESCRIPTION_ROUTES } from "./description.ts";
 import { Faults } from "./faults.ts";
@@ -22,7 +25,9 @@ import { createGate } from "./gate.ts";
 import { GROUP_ROUTES } from "./groups.ts";
 import { OBSERVATION_ROUTES } from "./inspection.ts";
 import { JOB_ROUTES } from "./jobs.ts";
+import { actKeyed } from "./keyed-acts.ts";
 import { QuotaBook } from "./quotas.ts";
+import { listReadable } from "./readable-streams.ts";
 import { RETENTION_ROUTES } from "./retention.ts";
 import type { ServerPart } from "./server-part.ts";
 import { createSubscriptions, refuseControlPath, SUBSCRIPTION_ROUTES } from "./subscriptions.ts";
@@ -51,6 +56,7 @@ export const access: ServerPart = {
     createGate,
     createQuotas: (clock, holdings) => new QuotaBook(clock, holdings),
     checkQuotas,
+    listReadable,
   },
 };
 
@@ -106,7 +112,12 @@ export const logs: ServerPart = { name: "logs", routes: [], createWatch };
  * export class Streams extends durableStreams({ insecurePublic: true, parts: [observation] }) {}
  * ```
  */
-export const observation: ServerPart = { name: "observation", routes: [OBSERVATION_ROUTES] };
+export const observation: ServerPart = {
+  name: "observation",
+  routes: [OBSERVATION_ROUTES],
+  wings: METER_WINGS,
+  createBackups: (clock) => new BackupBook(clock),
+};
 
 /**
  * A part for `durableStreams`: groups, whose workers share the streams of an object, and jobs.
@@ -138,6 +149,7 @@ export const retention: ServerPart = {
   routes: [RETENTION_ROUTES],
   wings: TRIM_WINGS,
   records: { endAfter: jsonRecordEndAfter, keyOf: recordKey },
+  rules: RULE_HEADERS,
 };
 
 /**
@@ -183,6 +195,7 @@ export const transactions: ServerPart = {
   name: "transactions",
   routes: [TRANSACTION_ROUTES],
   wings: TRANSACTION_WINGS,
+  actKeyed,
 };
 
 /**

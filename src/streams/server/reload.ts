@@ -44,6 +44,8 @@ const RELOADS: Readonly<Record<keyof ResolvedServerOptions, "live" | "restart">>
   testFaults: "restart",
 };
 
+export type DecideReload = typeof decideReload;
+
 /** The options that are in force after a reload. Both are resolved, so each is valid as a whole. */
 export function decideReload(
   inForce: ResolvedServerOptions,

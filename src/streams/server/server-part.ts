@@ -8,12 +8,18 @@
 
 import type { Clock } from "../../base/clock.ts";
 import type { Random } from "../../base/random.ts";
+import type { RuleHeaders } from "../../protocol/rules.ts";
 import type { BookRules } from "../core/books.ts";
+import type { Access } from "../access/access.ts";
+import type { Engine } from "../engine/engine.ts";
+import type { StreamPage } from "../engine/listing.ts";
 import type { RecordReader } from "../engine/compaction-pass.ts";
 import type { Subscriptions, SubscriptionParts } from "../engine/subscriptions.ts";
 import type { WingName, Wings } from "../engine/wings.ts";
 import type { MemberCheck } from "../access/check-identity.ts";
 import type { Holdings } from "../engine/holdings.ts";
+import type { ActKeyed } from "./acts.ts";
+import type { BackupBook } from "./backup-book.ts";
 import type { BodyDecoding, Decompress } from "./decoding.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import type { Faults } from "./faults.ts";
@@ -39,6 +45,10 @@ export interface ServerPart {
   readonly wings?: Omit<Wings, "createSubscriptions">;
   /** What records of JSON streams are, for changelogs. */
   readonly records?: RecordReader;
+  /** The rules of streams as headers. */
+  readonly rules?: RuleHeaders;
+  /** Runs acts of administration that have a key. */
+  readonly actKeyed?: ActKeyed;
   /** Makes what a server with `authorize` needs. */
   readonly access?: AccessPart;
   /** Makes what decodes bodies: with what the runtime decodes, or with something of its own. */
@@ -47,6 +57,8 @@ export interface ServerPart {
   readonly createWatch?: (parts: WatchParts) => Watch;
   /** Makes the subscriptions of the engine. */
   readonly createSubscriptions?: (parts: Omit<SubscriptionParts, "format">) => Subscriptions;
+  /** Makes the book of backups that clients are making. */
+  readonly createBackups?: (clock: Clock) => BackupBook;
   /** Makes the faults of a server with the option `testFaults`. */
   readonly createFaults?: (clock: Clock, random: Random) => Faults;
 }
@@ -55,6 +67,13 @@ export interface AccessPart {
   readonly createGate: (options: GateOptions) => Gate;
   readonly createQuotas: (clock: Clock, holdings: Holdings) => QuotaBook;
   readonly checkQuotas: MemberCheck;
+  readonly listReadable: (
+    engine: Engine,
+    access: Access,
+    prefix: string,
+    after: string,
+    limit: number,
+  ) => Promise<StreamPage>;
 }
 
 export type PartName =
@@ -62,6 +81,5 @@ export type PartName =
   | "dashboard"
   | "description"
   | "logs"
-  | "observation"
   | "testFaults"
   | WingName;

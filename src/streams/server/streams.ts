@@ -26,8 +26,6 @@ import { HEADER, type HeaderGetter, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf } from "../../protocol/key.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { requireStreamName } from "../../protocol/reserved.ts";
-import { compactionHeaders } from "../../protocol/compaction.ts";
-import { retentionHeaders } from "../../protocol/retention.ts";
 import { encodeStreamPath, formatOffset, formatRfc3339 } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
 import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
@@ -101,7 +99,7 @@ async function createStream(call: RouteCall): Promise<ServerAnswer> {
   const { exchange, parts, access, ticket } = call;
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
-  const head = parseCreateHead(name, header);
+  const head = parseCreateHead(name, header, parts.rules);
   if (head.isClosed) access.require("close", { stream: name });
   if (head.fork !== undefined) access.require("read", { stream: head.fork.sourceName });
   const coding = parseEncoding(header, parts.decoding);
@@ -118,7 +116,7 @@ async function createStream(call: RouteCall): Promise<ServerAnswer> {
     if (source.kind === "found") inheritedType = source.state.contentType;
   }
   const outcome = await parts.engine.create(parseCreate(head, body, inheritedType), allowance);
-  const answer = encodeCreate(outcome, exchange.baseUrl + encodeStreamPath(name));
+  const answer = encodeCreate(outcome, exchange.baseUrl + encodeStreamPath(name), parts.rules);
   if ("code" in answer) return refuse(answer);
   return { ...answer, headers: { ...answer.headers, ...codingsOf(parts) } };
 }
@@ -286,7 +284,7 @@ async function headStream({ exchange, parts, access }: RouteCall): Promise<Serve
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
   const headers = {
-    ...describe(look, lifeOf(look.state, parts.engine.world)),
+    ...describe(parts, look),
     ...describeProducer(producer),
     ...codingsOf(parts),
   };
@@ -303,12 +301,12 @@ function describeProducer(producer: ProducerView | undefined): Record<string, st
   return headers;
 }
 
-function describe(found: Found, life: string): Record<string, string> {
+function describe({ engine, rules }: ServerParts, found: Found): Record<string, string> {
   const { state, tail, isClosed, earliest } = found;
   const headers: Record<string, string> = {
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(tail),
-    [HEADER.life]: life,
+    [HEADER.life]: lifeOf(state, engine.world),
     [HEADER.cacheControl]: "no-store",
   };
   if (state.expiry.kind === "ttl") headers[HEADER.ttl] = String(state.expiry.seconds);
@@ -316,6 +314,6 @@ function describe(found: Found, life: string): Record<string, string> {
   if (isClosed) headers[HEADER.closed] = "true";
   headers[HEADER.earliestOffset] = formatOffset(earliest);
   const { keys, retained, compaction } = state;
-  Object.assign(headers, compactionHeaders(compaction));
-  return { ...headers, ...keyHeaders(keys?.policy), ...retentionHeaders(retained?.rule) };
+  const ofRules = rules.format({ retention: retained?.rule, compaction });
+  return { ...headers, ...keyHeaders(keys?.policy), ...ofRules };
 }
