@@ -1,5 +1,6 @@
 /** A server as the source of a backup: an instant that it keeps, and ranges that are read at a rate. PROTOCOL.md §27.1. */
 
+import { parseIncarnation } from "../../base/incarnation.ts";
 import type {
   BackupPlan,
   PlannedSegment,
@@ -100,7 +101,7 @@ function parsePlan(body: Uint8Array): Begun {
     backup: text(facts, "backup", /^[\w-]{1,64}$/),
     takenAt: text(facts, "takenAt", /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
     storeId: text(facts, "storeId", /^[\da-f]{32}$/),
-    incarnation: text(facts, "incarnation", /^(1|[1-9]\d*-[\da-f]{8})$/),
+    incarnation: incarnationOf(facts),
     lsn: count(facts, "lsn"),
     crc: count(facts, "crc"),
     changes: count(facts, "changes"),
@@ -129,6 +130,12 @@ function text(facts: Facts, name: string, form: RegExp): string {
   const value = facts.get(name);
   if (typeof value === "string" && form.test(value)) return value;
   throw notOurs(name);
+}
+
+function incarnationOf(facts: Facts): string {
+  const value = facts.get("incarnation");
+  if (typeof value === "string" && parseIncarnation(value) !== undefined) return value;
+  throw notOurs("incarnation");
 }
 
 function count(facts: Facts, name: string): number {
