@@ -10,6 +10,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { delimiter, join } from "node:path";
 import { type Browser, chromium, type Page } from "playwright-core";
+import { type Installation, installation } from "../kits/debian-programs.ts";
 import type { scenarios } from "./fixtures/page.ts";
 import { bundle, runs } from "./runtimes-kit.ts";
 
@@ -20,10 +21,9 @@ const IN_APPLICATIONS = "/Applications/Google Chrome.app/Contents/MacOS/Google C
 /** Path of a Chromium of this machine; `undefined` if there is none and none can be installed. */
 export async function findChromium(): Promise<string | undefined> {
   const there = installedChromium();
-  if (there !== undefined || process.platform !== "linux" || process.getuid?.() !== 0) return there;
-  const apt = ["-q", "-o", "DPkg::Lock::Timeout=300"];
-  await run("apt-get", [...apt, "update"]);
-  await run("apt-get", [...apt, "install", "-y", "--no-install-recommends", "chromium"]);
+  const missing = there === undefined ? installation("chromium") : undefined;
+  if (missing === undefined) return there;
+  await run(missing);
   return installedChromium();
 }
 
@@ -34,10 +34,10 @@ function installedChromium(): string | undefined {
   return [...paths, IN_APPLICATIONS].find((path) => existsSync(path) && runs(path));
 }
 
-/** Runs a program to its end and ignores its exit code: the caller checks what it has done. */
-function run(program: string, args: readonly string[]): Promise<void> {
+/** Runs a command to its end and ignores its exit code: the caller checks what it has done. */
+function run({ command, args, env }: Installation): Promise<void> {
   return new Promise((resolve) => {
-    const child = spawn(program, args, { stdio: "ignore" });
+    const child = spawn(command, args, { env, stdio: "ignore" });
     child.once("error", () => {
       resolve();
     });

@@ -4,6 +4,7 @@
  */
 
 import { readFileSync } from "node:fs";
+import { install } from "../kits/debian-programs.ts";
 import { runTool, type StartOptions } from "./processes.ts";
 
 export const ONE_THREAD = { UV_THREADPOOL_SIZE: "1" };
@@ -17,10 +18,7 @@ export function straceMissing(): string | undefined {
   if (process.platform !== "linux") return `strace is not made for ${process.platform}`;
   const works = (): boolean => runTool("strace", ["-qq", "-o", "/dev/null", "true"]);
   if (works()) return undefined;
-  if (process.getuid?.() === 0) {
-    runTool("apt-get", ["update", "-q"]);
-    runTool("apt-get", ["install", "-y", "-q", "strace"]);
-  }
+  install("strace");
   return works() ? undefined : "strace is missing or may not trace here";
 }
 

