@@ -64,7 +64,7 @@ export const tlsFaults: readonly Fault[] = [
   {
     name: "http2: a Host beside :authority is not compared",
     guarantee: "G37",
-    file: "src/streams/server/policy.ts",
+    file: "src/streams/server/request-head.ts",
     find: "if (sent !== undefined && sent.toLowerCase() !== host?.toLowerCase()) {",
     replace: 'if (sent === undefined && host === undefined && head.version === "2.0") {',
     caughtBy: {

@@ -1,7 +1,7 @@
 /** A request that may be answered more than once: by the owner of its shard, by the next owner, or by all shards. */
 
 import type { ClientCertificate } from "../access/identity.ts";
-import type { Exchange, RequestHead } from "../server/exchange.ts";
+import type { Exchange } from "../server/exchange.ts";
 
 /** What is seen differently from how it was sent. */
 export interface ExchangeChanges {
@@ -69,8 +69,8 @@ export class KeptExchange implements Exchange {
     return this.#inner.isGone === true;
   }
 
-  get head(): RequestHead | undefined {
-    return this.#inner.head;
+  checkHead(): void {
+    this.#inner.checkHead?.();
   }
 
   header(name: string): string | undefined {
@@ -79,7 +79,7 @@ export class KeptExchange implements Exchange {
 
   /** Names and values in turn, as they were sent. */
   lines(): readonly string[] {
-    const lines = this.#inner.lines?.() ?? this.#inner.head?.lines ?? [];
+    const lines = this.#inner.lines?.() ?? [];
     const hidden = this.#hidden;
     if (hidden === undefined) return lines;
     const shown: string[] = [];

@@ -10,12 +10,12 @@ import type {
   ServerAnswer,
   Exchange,
   LiveAnswer,
-  RequestHead,
   LiveSink,
   WholeAnswer,
 } from "../server/exchange.ts";
 import type { ClientCertificate } from "../access/identity.ts";
 import type { BodyBudget } from "../server/body-budget.ts";
+import { checkHead } from "../server/request-head.ts";
 import { BodyPieces } from "../../base/body-pieces.ts";
 import { certificateOf } from "./node-certificate.ts";
 import { parseTarget } from "../../protocol/target.ts";
@@ -91,9 +91,9 @@ export class NodeExchange implements Exchange {
     return this.#request.isGone;
   }
 
-  get head(): RequestHead {
+  checkHead(): void {
     const { target, version, lines, headers, authority } = this.#request;
-    return {
+    checkHead(this.method, {
       target,
       version,
       lines,
@@ -101,7 +101,11 @@ export class NodeExchange implements Exchange {
       names: Object.keys(headers).length,
       ...(authority === undefined ? {} : { authority }),
       field: (name) => this.header(name),
-    };
+    });
+  }
+
+  lines(): readonly string[] {
+    return this.#request.lines;
   }
 
   get hasBody(): boolean {

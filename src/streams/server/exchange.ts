@@ -8,21 +8,6 @@ import type { ErrorCode } from "../../base/errors.ts";
 import type { AnswerShare } from "./answer-budget.ts";
 import type { AuditFacts } from "./audit.ts";
 
-/** The head of a request as it was sent, for a runtime that has it. */
-export interface RequestHead {
-  readonly target: string;
-  /** The version of HTTP, such as `1.1`. */
-  readonly version: string;
-  /** Names and values in turn, as they were sent. */
-  readonly lines: readonly string[];
-  /** How many different names there are. */
-  readonly names: number;
-  /** `:authority` of HTTP/2, which takes the place of `Host`. */
-  readonly authority?: string;
-  /** A value by lower-case name. */
-  field(name: string): string | undefined;
-}
-
 /** One request, as a runtime offers it to the handlers. */
 export interface Exchange {
   readonly method: string;
@@ -57,9 +42,9 @@ export interface Exchange {
   readonly certificate?: ClientCertificate | undefined;
   /** True when the other side is gone, so that no answer can reach it. */
   readonly isGone?: boolean;
-  /** The server checks it. Absent: the runtime has checked the head, or cannot see it. */
-  readonly head?: RequestHead | undefined;
-  /** Names and values of the head in turn, for a request that goes on to another server. Absent: see `head`. */
+  /** Refuses a head that is not sound, by `checkHead` of request-head.ts. Absent: the runtime has done it, or cannot see it. */
+  checkHead?(): void;
+  /** Names and values of the head in turn, for a request that goes on to another server. Absent: the runtime cannot see it. */
   lines?(): readonly string[];
 }
 

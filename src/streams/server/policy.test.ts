@@ -1,10 +1,10 @@
 // The policy holds for every runtime: these exchanges come from none.
 import { gunzipSync, gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
-import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { Doors } from "./doors.ts";
-import type { ServerAnswer, Exchange, RequestHead, WholeAnswer } from "./exchange.ts";
-import { checkHead, finishAnswer } from "./policy.ts";
+import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
+import { finishAnswer } from "./policy.ts";
 import { failureAnswer, isRefusal } from "./problem.ts";
 
 const EMPTY = new Uint8Array(0);
@@ -97,39 +97,6 @@ test("a large answer is compressed for a client that accepts it, with a weak tag
   const same = await whole(exchangeOf("GET"), plain);
   expect(same.body).toBe(body);
   expect(same.headers).toMatchObject({ ETag: '"1"', Vary: "Origin, Accept-Encoding" });
-});
-
-function headOf(lines: readonly string[], target = "/v1/stream/orders"): RequestHead {
-  const byName = new Map<string, string>();
-  for (let at = 0; at < lines.length; at += 2) {
-    byName.set(lines[at]?.toLowerCase() ?? "", lines[at + 1] ?? "");
-  }
-  const field = (name: string): string | undefined => byName.get(name);
-  return { target, version: "1.1", lines, names: byName.size, field };
-}
-
-test.each([
-  [["Accept", "*/*"], /Host is missing/],
-  [["Host", "a b"], /Host is not a host/],
-  [["Host", "a", "Transfer-Encoding", "gzip, chunked"], /Transfer-Encoding is not chunked/],
-  [["Host", "a", "Expect", "tea"], /Expect is not 100-continue/],
-  [["Host", "a", "Producer-Seq", "1", "producer-seq", "2"], /producer-seq is sent twice/],
-] as const)("a request with the head %j is refused", (lines, message) => {
-  const check = (): void => checkHead({ ...exchangeOf("POST"), head: headOf(lines) });
-  expect(check).toThrow(message);
-  expect(check).toThrow(expect.objectContaining({ code: "invalid_request" }) as Error);
-});
-
-test("a target that is neither a path nor a URL is refused, but for OPTIONS", () => {
-  const head = headOf(["Host", "a"], "*");
-  expect(() => checkHead({ ...exchangeOf("GET"), head })).toThrow(/request target/);
-  expect(() => checkHead({ ...exchangeOf("OPTIONS"), head })).not.toThrow();
-  try {
-    checkHead({ ...exchangeOf("GET"), head: headOf(["Host", "a"], "http://a b/") });
-    expect.unreachable();
-  } catch (error) {
-    expect(isHapaxError(error, "invalid_request")).toBe(true);
-  }
 });
 
 test("an error that names a code of another version is a fault, and not an answer by itself", () => {

@@ -1,22 +1,14 @@
 /**
- * What holds for every request and every answer, on every runtime: which requests are refused before a handler sees them,
- * which headers an answer has, and when it is compressed. A runtime carries bytes and adds nothing of its own.
+ * What holds for every answer, on every runtime: which headers it has, and when it is compressed. A runtime carries bytes
+ * and adds nothing of its own.
  */
 
 import { joinBytes } from "../../base/bytes.ts";
 import { acceptsGzip } from "../../protocol/accept-encoding.ts";
-import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../../protocol/headers.ts";
+import { CORS_EXPOSE, HEADER } from "../../protocol/headers.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { invalid } from "../../protocol/refusal.ts";
-import { isAuthority, parseTarget } from "../../protocol/target.ts";
 import type { Doors } from "./doors.ts";
-import type {
-  ServerAnswer,
-  AnswerHeaders,
-  Exchange,
-  RequestHead,
-  WholeAnswer,
-} from "./exchange.ts";
+import type { ServerAnswer, AnswerHeaders, Exchange, WholeAnswer } from "./exchange.ts";
 import { FinishedAnswer } from "./finished-answer.ts";
 
 /** Compresses an answer's body with gzip. */
@@ -46,50 +38,6 @@ const OPEN_OTHER_HEADERS: AnswerHeaders = {
   ...ALWAYS_HEADERS,
   "Cross-Origin-Resource-Policy": "cross-origin",
 };
-
-/** Refuses what HTTP libraries let through. Does nothing where a runtime does not show the head. */
-export function checkHead({ method, head }: Exchange): void {
-  if (head === undefined) return;
-  checkTarget(method, head);
-  const sent = head.field("host");
-  const { authority: host = sent } = head;
-  if (host === undefined && head.version !== "1.0") throw invalid("Host", "is missing");
-  if (sent !== undefined && sent.toLowerCase() !== host?.toLowerCase()) {
-    throw invalid("Host", "is another one than :authority");
-  }
-  if (host !== undefined && !isAuthority(host)) {
-    throw invalid("Host", "is not a host with an optional port");
-  }
-  const coding = head.field("transfer-encoding");
-  if (coding !== undefined && coding.toLowerCase() !== "chunked") {
-    throw invalid("Transfer-Encoding", "is not chunked");
-  }
-  const expect = head.field("expect");
-  if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
-    throw invalid("Expect", "is not 100-continue");
-  }
-  checkRepeats(head);
-}
-
-function checkTarget(method: string, { target }: RequestHead): void {
-  const parts = parseTarget(target);
-  if (parts === undefined && !(target === "*" && method === "OPTIONS")) {
-    throw invalid("the request target", "is neither a path nor an http URL");
-  }
-  if (parts?.authority !== undefined && !isAuthority(parts.authority)) {
-    throw invalid("the request target", "has no host with an optional port");
-  }
-}
-
-function checkRepeats({ lines, names }: RequestHead): void {
-  if (names * 2 === lines.length) return;
-  const seen = new Set<string>();
-  for (let index = 0; index < lines.length; index += 2) {
-    const name = lines[index]?.toLowerCase() ?? "";
-    if (seen.has(name) && SINGLE_HEADERS.includes(name)) throw invalid(name, "is sent twice");
-    seen.add(name);
-  }
-}
 
 /** The answer with all headers of the policy, and compressed if the client accepts that and it is worth it. */
 export function finishAnswer(

@@ -12,7 +12,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { CORS_ALLOW, CORS_METHODS, HEADER } from "../../protocol/headers.ts";
 import { OWN_PREFIX, SUBSCRIPTIONS_PREFIX, TEST_PREFIX } from "../../protocol/reserved.ts";
 import type { ServerAnswer, Exchange } from "./exchange.ts";
-import { checkHead, type Compress, finishAnswer } from "./policy.ts";
+import { type Compress, finishAnswer } from "./policy.ts";
 import type { Faults } from "./faults.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
 import { failureAnswer, isInside, isRefusal, problemAnswer } from "./problem.ts";
@@ -89,7 +89,7 @@ export function createRouter(
       return faults === undefined ? complete(watched, ready, parts) : ready;
     };
     try {
-      checkHead(watched.exchange);
+      watched.exchange.checkHead?.();
       parts.doors.check(watched.exchange);
       return Promise.resolve(dispatch(watched, parts)).then(finish, (error: unknown) =>
         finish(fail(error)),
@@ -116,7 +116,7 @@ async function controlFaults(
   exchange: Exchange,
   { doors, gate }: ServerParts,
 ): Promise<ServerAnswer> {
-  checkHead(exchange);
+  exchange.checkHead?.();
   doors.check(exchange);
   // A fault strikes requests of every caller.
   (await gate.admit(exchange)).requireWholeServer("admin");
