@@ -88,7 +88,7 @@ export function formatOffset(offset: Offset): string {
 }
 
 const RFC3339 =
-  /^([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))$/;
+  /^([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))$/;
 const DAY_MS = 86_400_000;
 const YEAR_ZERO_MS = -62_167_219_200_000;
 const YEAR_10000_MS = 253_402_300_800_000;
@@ -100,21 +100,22 @@ const YEAR_10000_MS = 253_402_300_800_000;
 export function parseRfc3339(text: string): number | undefined {
   const match = RFC3339.exec(text);
   if (match === null) return undefined;
-  const field = (index: number): number => Number(match[index] ?? 0);
-  const [year, month, day] = [field(1), field(2), field(3)];
-  const [hour, minute, second] = [field(4), field(5), field(6)];
-  if (hour > 23 || minute > 59 || second > 60 || field(9) > 23 || field(10) > 59) return undefined;
+  const [, day, minute, seconds, fraction = "", sign, zoneHours = 0, zoneMinutes = 0] = match;
+  const second = Number(seconds);
+  if (second > 60 || Number(zoneHours) > 23 || Number(zoneMinutes) > 59) return undefined;
 
-  const days = daysSince1970(year, month, day);
-  const back = dateOf(days);
-  // The 31st of a month of 30 days would be a day of the next month: the date does not exist.
-  if (back.month !== month || back.day !== day) return undefined;
+  // oxlint-disable-next-line no-restricted-globals -- It reads a text and no clock.
+  const localMs = Date.parse(`${day}T${minute}Z`);
+  // Platforms take the 31st of a month of 30 days for a day of the next month, and 24:00 for 0:00.
+  if (Number.isNaN(localMs) || !calendar(localMs).toISOString().startsWith(`${day}T${minute}`)) {
+    return undefined;
+  }
 
-  const zoneMs = (field(9) * 60 + field(10)) * 60_000 * (match[8] === "-" ? -1 : 1);
-  const minuteMs = days * DAY_MS + (hour * 60 + minute) * 60_000 - zoneMs;
+  const zoneMs = (Number(zoneHours) * 60 + Number(zoneMinutes)) * 60_000;
+  const minuteMs = localMs - (sign === "-" ? -zoneMs : zoneMs);
   const isLeap = second === 60;
   if (isLeap && !endsMonth(minuteMs)) return undefined;
-  const fractionMs = Number((match[7] ?? "").slice(0, 3).padEnd(3, "0"));
+  const fractionMs = Number(fraction.slice(0, 3).padEnd(3, "0"));
   const ms = minuteMs + (isLeap ? 59_999 : second * 1000 + fractionMs);
   // A zone can move a time out of the four-digit years. Then it could not be written back.
   return ms >= YEAR_ZERO_MS && ms < YEAR_10000_MS ? ms : undefined;
@@ -122,49 +123,18 @@ export function parseRfc3339(text: string): number | undefined {
 
 export function formatRfc3339(ms: number): string {
   assert(ms >= YEAR_ZERO_MS && ms < YEAR_10000_MS, "V1 a timestamp has a year of four digits");
-  const { year, month, day } = dateOf(Math.floor(ms / DAY_MS));
-  const rest = ms - Math.floor(ms / DAY_MS) * DAY_MS;
-  const hour = Math.floor(rest / 3_600_000);
-  const minute = Math.floor(rest / 60_000) % 60;
-  const second = Math.floor(rest / 1000) % 60;
-  const date = `${digits(year, 4)}-${digits(month, 2)}-${digits(day, 2)}`;
-  const time = `${digits(hour, 2)}:${digits(minute, 2)}:${digits(second, 2)}`;
-  return `${date}T${time}.${digits(Math.floor(rest % 1000), 3)}Z`;
-}
-
-function digits(value: number, width: number): string {
-  return String(value).padStart(width, "0");
+  return calendar(Math.floor(ms)).toISOString();
 }
 
 function endsMonth(minuteMs: number): boolean {
   const next = minuteMs + 60_000;
-  return next % DAY_MS === 0 && dateOf(next / DAY_MS).day === 1;
+  return next % DAY_MS === 0 && calendar(next).getUTCDate() === 1;
 }
 
-// The calendar by arithmetic: the global Date is a clock, and not allowed here. A year here starts in March, so that
-// the leap day is its last day; 400 years have 146,097 days, and 1970 begins 719,468 days after the first of March of
-// year 0.
-function daysSince1970(year: number, month: number, day: number): number {
-  const marchYear = month > 2 ? year : year - 1;
-  const marchMonth = (month + 9) % 12;
-  const leapDays =
-    Math.floor(marchYear / 4) - Math.floor(marchYear / 100) + Math.floor(marchYear / 400);
-  return marchYear * 365 + leapDays + Math.floor((153 * marchMonth + 2) / 5) + day - 1 - 719_468;
-}
-
-function dateOf(days: number): { year: number; month: number; day: number } {
-  const shifted = days + 719_468;
-  const era = Math.floor(shifted / 146_097);
-  const dayOfEra = shifted - era * 146_097;
-  const leapDays =
-    Math.floor(dayOfEra / 1460) - Math.floor(dayOfEra / 36_524) + Math.floor(dayOfEra / 146_096);
-  const yearOfEra = Math.floor((dayOfEra - leapDays) / 365);
-  const firstDay = yearOfEra * 365 + Math.floor(yearOfEra / 4) - Math.floor(yearOfEra / 100);
-  const dayOfYear = dayOfEra - firstDay;
-  const marchMonth = Math.floor((5 * dayOfYear + 2) / 153);
-  const month = marchMonth < 10 ? marchMonth + 3 : marchMonth - 9;
-  const day = dayOfYear - Math.floor((153 * marchMonth + 2) / 5) + 1;
-  return { year: era * 400 + yearOfEra + (month > 2 ? 0 : 1), month, day };
+/** The global Date is a clock, and not allowed here, but for its calendar. */
+function calendar(ms: number): Date {
+  // oxlint-disable-next-line no-restricted-globals -- It is given the time, and reads no clock.
+  return new Date(ms);
 }
 
 // RFC 9110, 5.6.2 and 8.3.1, but ASCII only: the text is stored, and sent back in a header.
