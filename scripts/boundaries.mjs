@@ -24,6 +24,7 @@ const UNDER_SERVER = [
   ...PORTS,
 ];
 const LIMITS = "src/protocol/limits.ts";
+const ALL_LIMITS = "src/protocol/all-limits.ts";
 /** What every store with a journal is made of. */
 const JOURNAL = "src/streams/stores/journal";
 // Time and randomness come in through their ports, also in files that may use Node.
@@ -48,7 +49,7 @@ export const FLOOR_PLAN = [
   {
     at: "src/streams/engine",
     is: "the writer, the readers and what waits",
-    may: ["src/base", "src/streams/core", LIMITS, ...PORTS],
+    may: ["src/base", "src/streams/core", LIMITS, ALL_LIMITS, ...PORTS],
   },
   {
     at: "src/streams/stores/memory.ts",

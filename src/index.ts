@@ -9,7 +9,7 @@ export type { Change } from "./streams/core/change.ts";
 export type { Offset, StreamId } from "./streams/core/types.ts";
 export { applyChange, createWorld, type World } from "./streams/core/world.ts";
 export { type ErrorCode, ERRORS, HapaxError, isHapaxError } from "./base/errors.ts";
-export { LIMITS } from "./protocol/limits.ts";
+export { LIMITS } from "./protocol/all-limits.ts";
 export { type Random, systemRandom } from "./base/random.ts";
 export { GLOBAL, processOnce } from "./toolkit/ledger.ts";
 export { verifyWebhookSignature } from "./streams/signer.ts";

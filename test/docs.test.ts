@@ -23,7 +23,7 @@ import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, type TestContext } from "vitest";
 import { type ErrorCode, ERRORS } from "../src/base/errors.ts";
 import { ERROR_TITLES } from "../src/base/error-titles.ts";
-import { LIMITS } from "../src/protocol/limits.ts";
+import { LIMITS } from "../src/protocol/all-limits.ts";
 import { QUOTAS } from "../src/streams/access/identity.ts";
 import { resolveServerOptions } from "../src/streams/server/options.ts";
 import { findRedisPrograms } from "./databases/redis-programs.ts";

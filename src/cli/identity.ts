@@ -11,7 +11,7 @@ import {
   PRODUCER_SESSION,
 } from "../protocol/header-names.ts";
 import { encodeKey } from "../protocol/idempotency-key.ts";
-import { LIMITS } from "../protocol/limits.ts";
+import { LIMITS } from "../protocol/all-limits.ts";
 import { parseCountOption, quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";

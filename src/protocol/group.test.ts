@@ -1,7 +1,7 @@
 // Bodies of groups. PROTOCOL.md §20
 import { describe, expect, test } from "vitest";
 import { isHapaxError } from "../base/errors.ts";
-import { LIMITS } from "./limits.ts";
+import { LIMITS } from "./all-limits.ts";
 import {
   formatStart,
   parseGroupClaim,

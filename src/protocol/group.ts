@@ -7,7 +7,7 @@
 import type { LeaseCommit } from "../streams/core/group-decide.ts";
 import type { GroupSettings, GroupOrigin, LeaseToken } from "../streams/core/group-state.ts";
 import type { StreamName } from "../streams/core/types.ts";
-import { LIMITS } from "./limits.ts";
+import { LIMITS } from "./all-limits.ts";
 import { checkName, checkPath, Members, parseMembers } from "./members.ts";
 import { invalid } from "./refusal.ts";
 import { checkOffset } from "./transaction-operation.ts";

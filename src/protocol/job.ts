@@ -1,7 +1,7 @@
 /** Jobs on the wire: parses what workers send. PROTOCOL.md §20.5. */
 
 import type { JobClaim, JobLater } from "../streams/core/job-decide.ts";
-import { LIMITS } from "./limits.ts";
+import { LIMITS } from "./all-limits.ts";
 import { Members, parseMembers } from "./members.ts";
 import { invalid } from "./refusal.ts";
 import { checkOffset } from "./transaction-operation.ts";

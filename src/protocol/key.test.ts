@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { isHapaxError } from "../base/errors.ts";
-import { LIMITS } from "./limits.ts";
+import { LIMITS } from "./all-limits.ts";
 import { keyBytes, keyTimeMs, markOf, parseKey } from "./key.ts";
 
 const sha256 = (bytes: Uint8Array | string): Uint8Array =>

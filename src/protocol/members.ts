@@ -5,7 +5,7 @@
 
 import type { StreamName } from "../streams/core/types.ts";
 import { HapaxError } from "../base/errors.ts";
-import { LIMITS } from "./limits.ts";
+import { LIMITS } from "./all-limits.ts";
 import { isReserved } from "./reserved.ts";
 import { BETWEEN } from "../streams/core/scoped-name.ts";
 import { invalid } from "./refusal.ts";

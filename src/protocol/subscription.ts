@@ -13,7 +13,7 @@ import { withoutSlashes } from "./slashes.ts";
 import type { Ack, DeliveryWay, SubscriptionSettings } from "../streams/core/subscription-state.ts";
 import type { Offset, StreamName } from "../streams/core/types.ts";
 import { type ErrorCode, HapaxError } from "../base/errors.ts";
-import { LIMITS } from "./limits.ts";
+import { LIMITS } from "./all-limits.ts";
 import { parseRelativePath, STREAM_ROOT } from "./subscription-path.ts";
 import { parseOffset } from "./values.ts";
 import { checkWebhookUrl, type WebhookAddressOptions } from "./webhook-address.ts";

@@ -15,7 +15,7 @@ import { isJson } from "../streams/core/stream.ts";
 import type { Operation, UnfitOperation } from "../streams/core/transaction-state.ts";
 import type { StreamName } from "../streams/core/types.ts";
 import { HapaxError, isHapaxError } from "../base/errors.ts";
-import { LIMITS } from "./limits.ts";
+import { LIMITS } from "./all-limits.ts";
 import { parseAppendHead, parseRecords } from "./append.ts";
 import type { HeaderGetter } from "./headers.ts";
 import { splitJson } from "./json.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import type { Authorize, Identity, ServerOptions } from "../../src/streams/server.ts";
-import { LIMITS } from "../../src/protocol/limits.ts";
+import { LIMITS } from "../../src/protocol/all-limits.ts";
 import { ACTIONS } from "../../src/streams/access/identity.ts";
 import type { ServerAnswer } from "../../src/streams/server/exchange.ts";
 import type { Store } from "../../src/streams/store.ts";

@@ -4,7 +4,7 @@ import { Agent } from "node:http";
 import type { Socket } from "node:net";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { LIMITS } from "../../src/protocol/limits.ts";
+import { LIMITS } from "../../src/protocol/all-limits.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { SINGLE_HEADERS } from "../../src/protocol/headers.ts";
 import { call, members, openSocket, parseAnswer, sendRaw, untilClosed } from "./raw-http.ts";

@@ -1,7 +1,7 @@
 // The protocol over real sockets, beyond what the published suite looks at: one group for each section.
 import { Agent, request } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { LIMITS } from "../../src/protocol/limits.ts";
+import { LIMITS } from "../../src/protocol/all-limits.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import {

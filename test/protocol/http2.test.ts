@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { type ClientHttp2Session, connect, constants, type IncomingHttpHeaders } from "node:http2";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { LIMITS } from "../../src/protocol/limits.ts";
+import { LIMITS } from "../../src/protocol/all-limits.ts";
 import type { NodeServer } from "../../src/streams/runtimes/node.ts";
 import { callTls, openTlsStage, type TlsStage } from "../kits/tls-server.ts";
 

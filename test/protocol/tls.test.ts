@@ -6,7 +6,7 @@ import { Agent } from "node:https";
 import { connect as connectPlain } from "node:net";
 import { connect } from "node:tls";
 import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { LIMITS } from "../../src/protocol/limits.ts";
+import { LIMITS } from "../../src/protocol/all-limits.ts";
 import type { NodeServer } from "../../src/streams/runtimes/node.ts";
 import type { Authorize, ClientCertificate } from "../../src/streams/server.ts";
 import { createAuthority } from "../kits/certificates.ts";

@@ -1,6 +1,6 @@
 // Key sets of a provider that fails in every way, from real servers. PROTOCOL.md §21.6.
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
 import {
   bearing,

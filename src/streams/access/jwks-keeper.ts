@@ -12,7 +12,7 @@
 import { doubledMs } from "../../base/backoff.ts";
 import type { Clock } from "../../base/clock.ts";
 import { isLoopback } from "../../protocol/origin.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { type KeySet, parseKeySet } from "./jwks.ts";
 
 /** Reads the text of a key set. The signal aborts when it takes too long. */

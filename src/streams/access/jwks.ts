@@ -8,7 +8,7 @@
  */
 
 import { parseUniqueJson } from "../../base/unique-json.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 
 /** A public key, as far as it is looked at here. */
 export interface PublicKey {

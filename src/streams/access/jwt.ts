@@ -16,7 +16,7 @@ import { type Clock, systemClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import { parseUniqueJson } from "../../base/unique-json.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { parseBearer } from "../../protocol/values.ts";
 import { checkGrants } from "./check-identity.ts";
 import type { Authorize, Credentials, Grant, Identity, IdentityRefusal } from "./identity.ts";

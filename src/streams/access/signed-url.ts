@@ -14,7 +14,7 @@ import { decodeBase64url, encodeBase64url } from "../../base/base64.ts";
 import { type Clock, systemClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { isReserved } from "../../protocol/reserved.ts";
 import { parseOffset, parseQuery, parseStreamPath } from "../../protocol/values.ts";
 import type { Authorize, Credentials, Identity, IdentityRefusal } from "./identity.ts";

@@ -9,7 +9,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { Cluster, ShardHost } from "../cluster.ts";
 import { type ShardId, shardOfPlacement } from "../core/placement.ts";
 import {

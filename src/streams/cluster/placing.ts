@@ -8,7 +8,7 @@
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { parseGroupSettings } from "../../protocol/group.ts";
 import { parseEncoding } from "../../protocol/content-encoding.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { parseStreams, parseSubscribe } from "../../protocol/subscription.ts";
 import { type OperationRequest, parseTransaction } from "../../protocol/transaction.ts";
 import { parseBearer } from "../../protocol/values.ts";

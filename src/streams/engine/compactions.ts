@@ -16,7 +16,7 @@ import {
   type StreamName,
   type TimeMs,
 } from "../core/types.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { CompactionPass, type PassEnding, type RecordReader } from "./compaction-pass.ts";
 import { Deadlines } from "./deadlines.ts";
 import { type Gone, GONE, type Missing, MISSING } from "./outcomes.ts";

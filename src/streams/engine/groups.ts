@@ -33,7 +33,7 @@ import type {
 } from "../core/group-state.ts";
 import { lifeOf } from "../core/stream.ts";
 import type { Offset, StreamName, TimeMs } from "../core/types.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { Random } from "../../base/random.ts";
 import type { Act } from "./acts.ts";
 import type { Boundaries } from "./boundaries.ts";

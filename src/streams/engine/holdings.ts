@@ -16,7 +16,7 @@ import { isSystemStream, type StreamState } from "../core/stream.ts";
 import { ownBytes } from "../core/trim.ts";
 import type { StreamId, StreamName } from "../core/types.ts";
 import type { World } from "../core/world.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { Slices } from "./turn-budget.ts";
 
 /** Quotas that are about what is stored. */

@@ -8,7 +8,7 @@
 
 import { assert } from "../../base/assert.ts";
 import { Turns } from "../../base/turns.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { MemberLost } from "../core/group-decide.ts";
 import type { GroupId, GroupState, LeaseToken, MemberId } from "../core/group-state.ts";
 import {

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { AppendCommand } from "../core/append.ts";
 import type { ProducerClaim } from "../core/producer.ts";
 import { type Offset, type ProducerId, SEQUENCE_ZERO, type StreamName } from "../core/types.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Store } from "../store.ts";
 import {

@@ -40,7 +40,7 @@ import type { StreamName, TimeMs } from "../core/types.ts";
 import type { Courier } from "../courier.ts";
 import type { Tracer } from "../tracer.ts";
 import { HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { Random } from "../../base/random.ts";
 import { issueToken, type PublicJwks, readToken, type TokenClaims } from "../signer.ts";
 import type { Boundaries } from "./boundaries.ts";

@@ -25,7 +25,7 @@ import {
 import { assert } from "../../base/assert.ts";
 import type { Epoch, Offset, Sequence, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { type Act, type ActOutcome, ActRepeated } from "./acts.ts";
 import type { Appends } from "./appends.ts";
 import type { CommitBatch } from "./commit.ts";

@@ -5,7 +5,7 @@
 
 import { join } from "node:path";
 import { HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { anyOf } from "../access/any-of.ts";
 import type { Authorize } from "../access/identity.ts";
 import {

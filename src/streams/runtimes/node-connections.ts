@@ -11,7 +11,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { ErrorCode, HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { brokenBody } from "./node-exchange.ts";
 
 /** A request, and what a connection can do with it. */

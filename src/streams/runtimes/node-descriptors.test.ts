@@ -1,6 +1,6 @@
 // Sockets and files share one limit.
 import { expect, test } from "vitest";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
 
 test("connections leave descriptors for the journal, also when there are few", () => {

@@ -1,7 +1,7 @@
 /** Computes how many sockets a process can hold and still open files. */
 
 import { readFileSync } from "node:fs";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 
 /** Descriptors for old segments that are read (64), webhooks (64), the runtime, and the journal's own files. */
 const DESCRIPTORS_KEPT = 192;

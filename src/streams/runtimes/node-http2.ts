@@ -16,7 +16,7 @@ import {
 } from "node:http2";
 import type { TLSSocket } from "node:tls";
 import { HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { RequestServer } from "../server.ts";
 import type { BodyBudget } from "../server/body-budget.ts";
 import { certificateOf } from "./node-certificate.ts";

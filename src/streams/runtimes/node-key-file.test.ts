@@ -15,7 +15,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { encodeKeyDocument, type ApiKeyRecord } from "../access/key-document.ts";
 import { changeKeyFile, readKeyFile } from "./node-key-file.ts";
 

@@ -14,7 +14,7 @@ import { dirname, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { isHapaxError } from "../../base/errors.ts";
 import { systemRandom } from "../../base/random.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import {
   encodeKeyDocument,
   type KeyChange,

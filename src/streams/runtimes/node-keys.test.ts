@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { systemRandom } from "../../base/random.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { createApiKey, type NewApiKey } from "../access/api-key.ts";
 import type { ApiKeyRecord } from "../access/key-document.ts";
 import { changeKeyFile } from "./node-key-file.ts";

@@ -4,7 +4,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { API_KEY_PREFIX, parseApiKey } from "../access/api-key.ts";
 import { apiKeyAuthorize, ApiKeys, serverTokenAuthorize } from "../access/api-keys.ts";
 import type { Authorize } from "../access/identity.ts";

@@ -12,7 +12,7 @@
 import { assert } from "../../base/assert.ts";
 import type { Socket } from "node:net";
 import { type ErrorCode, isHapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { RequestServer } from "../server.ts";
 import type { ServerAnswer, WholeAnswer } from "../server/exchange.ts";
 import type { BodyBudget } from "../server/body-budget.ts";

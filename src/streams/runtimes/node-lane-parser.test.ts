@@ -1,7 +1,7 @@
 // Heads, byte by byte. The judge is a pattern written after the grammar in the header of the parser.
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { LaneMemory } from "./node-lane-memory.ts";
 import { HeadParser, type HeadVerdict } from "./node-lane-parser.ts";
 

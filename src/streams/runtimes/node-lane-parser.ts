@@ -17,7 +17,7 @@
  */
 
 import { assert } from "../../base/assert.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { LaneMemory } from "./node-lane-memory.ts";
 
 /** The verdict on bytes: a complete head, the start of one, or not for the lane. */

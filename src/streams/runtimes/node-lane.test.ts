@@ -2,7 +2,7 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";

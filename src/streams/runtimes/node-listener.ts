@@ -9,7 +9,7 @@ import {
 import { createServer as createHttpsServer } from "node:https";
 import type { Socket } from "node:net";
 import type { SecureContextOptions, TlsOptions } from "node:tls";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { Exchange, RequestServer, ServerAnswer, WholeAnswer } from "../server.ts";
 import { FinishedAnswer } from "../server/finished-answer.ts";
 import { ALWAYS_HEADERS } from "../server/policy.ts";

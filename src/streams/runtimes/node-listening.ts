@@ -5,7 +5,7 @@ import type { Server as HttpsServer } from "node:https";
 import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
 import type { SecureContextOptions, TLSSocket } from "node:tls";
 import { type ErrorCode, HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { RequestServer } from "../server.ts";
 import { noteEntry } from "../server/log-entries.ts";
 import type { Log } from "../log.ts";

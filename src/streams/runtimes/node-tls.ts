@@ -15,7 +15,7 @@ import { readFile, stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { fileState, FileWatch, type WatchedFiles } from "./node-file-watch.ts";
 import { ownerProblem, readTrustedFile } from "./node-secret-file.ts";
 

@@ -4,7 +4,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { Authorize } from "../access/identity.ts";
 import { parseKeySet } from "../access/jwks.ts";
 import { jwtAuthorize } from "../access/jwt.ts";

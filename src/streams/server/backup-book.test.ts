@@ -1,6 +1,6 @@
 // Which backups a server keeps open, and for how long. PROTOCOL.md §27.1
 import { expect, test } from "vitest";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import type { StoreBackup } from "../store.ts";
 import { BackupBook } from "./backup-book.ts";

@@ -5,7 +5,7 @@
 
 import type { Clock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import type { StoreBackup } from "../store.ts";
 
 /** A backup, while it is made. */

@@ -2,7 +2,7 @@
 
 import { formatIncarnation } from "../../base/incarnation.ts";
 import { HEADER } from "../../protocol/headers.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { formatRfc3339, parseCount, parseQuery } from "../../protocol/values.ts";
 import { wingOf } from "../engine/wings.ts";

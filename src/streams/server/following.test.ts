@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { openStage, textOf } from "../../../test/kits/server-stage.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { IdentityAccess } from "../access/access.ts";
 import type { Identity } from "../access/identity.ts";
 import type { ServerAnswer } from "./exchange.ts";

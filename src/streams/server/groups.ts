@@ -6,7 +6,7 @@ import { notAllowed } from "../access/access.ts";
 import { NO_NAME } from "../core/scoped-name.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { refuseEncoding } from "../../protocol/content-encoding.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import {
   formatStart,
   parseGroupClaim,

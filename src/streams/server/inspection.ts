@@ -11,7 +11,7 @@ import type { ShownLink, SubscriptionSummary } from "../engine/subscriptions/vie
 import type { Access } from "../access/access.ts";
 import { HEADER, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf, parseKey } from "../../protocol/key.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { CLUSTER_PATH, METRICS_PATH } from "../../protocol/reserved.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { formatCompaction } from "../../protocol/compaction.ts";

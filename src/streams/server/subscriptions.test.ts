@@ -3,7 +3,7 @@
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../base/clock.ts";
 import type { StreamName } from "../core/types.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { systemRandom } from "../../base/random.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { createServer, type ServerOptions } from "../server.ts";

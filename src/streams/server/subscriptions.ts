@@ -14,7 +14,7 @@ import {
 import type { SubscriptionView } from "../engine/subscriptions/view.ts";
 import { subscriptionOf } from "../signer.ts";
 import { HapaxError } from "../../base/errors.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { BETWEEN, splitScoped } from "../core/scoped-name.ts";
 import {

@@ -27,7 +27,7 @@ import type {
 } from "../../core/subscription-state.ts";
 import type { TimeMs } from "../../core/types.ts";
 import type { Courier, CourierAnswer } from "../../courier.ts";
-import { LIMITS } from "../../../protocol/limits.ts";
+import { LIMITS } from "../../../protocol/all-limits.ts";
 import type { Random } from "../../../base/random.ts";
 import { issueToken, type Signer, webhookSignature } from "../../signer.ts";
 import type { Tracer } from "../../tracer.ts";

@@ -10,7 +10,7 @@ import type {
 } from "../../core/subscription-state.ts";
 import type { StreamState } from "../../core/stream.ts";
 import { type Offset, OFFSET_ZERO, type StreamName, type TimeMs } from "../../core/types.ts";
-import { LIMITS } from "../../../protocol/limits.ts";
+import { LIMITS } from "../../../protocol/all-limits.ts";
 import type { Writer } from "../writer.ts";
 
 export interface ShownLink {
