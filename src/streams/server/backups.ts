@@ -22,25 +22,23 @@ export const BACKUP_ROUTES: readonly Route[] = [
   {
     path: BACKUPS_PATH,
     methods: {
-      POST: { ...NEEDS, summary: "Begins a backup, at the instant of its answer.", handle: begin },
+      POST: { ...NEEDS, handle: begin },
     },
     allow: "POST, OPTIONS",
   },
   {
     path: `${BACKUPS_PATH}/{backup}`,
     methods: {
-      DELETE: { ...NEEDS, summary: "Ends a backup.", handle: end },
+      DELETE: { ...NEEDS, handle: end },
     },
     allow: "DELETE, OPTIONS",
   },
   readRoute(`${BACKUPS_PATH}/{backup}/segments/{segment}`, {
     ...NEEDS,
-    summary: "Reads a range of a segment of a backup.",
     handle: readSegment,
   }),
   readRoute(`${BACKUPS_PATH}/{backup}/snapshots/{lsn}`, {
     ...NEEDS,
-    summary: "Reads a range of a snapshot of a backup.",
     handle: readSnapshot,
   }),
 ];

@@ -33,7 +33,6 @@ const utf8 = new TextEncoder();
 export const DASHBOARD_ROUTES: readonly Route[] = [
   readRoute(ROOT, {
     needs: "nothing",
-    summary: "Leads to the dashboard.",
     // Relative: a proxy may have added a beginning to the path.
     handle: () => ({
       status: 308,
@@ -42,17 +41,14 @@ export const DASHBOARD_ROUTES: readonly Route[] = [
   }),
   readRoute(`${ROOT}/`, {
     needs: "nothing",
-    summary: "Shows the dashboard.",
     handle: async ({ parts }) => (await pageOf(parts, "")) ?? notBuilt(),
   }),
   readRoute(`${ROOT}/${SCRIPT}`, {
     needs: "nothing",
-    summary: "The program of the dashboard.",
     handle: (call) => answerFile(call, "script", "text/javascript; charset=utf-8"),
   }),
   readRoute(`${ROOT}/${STYLE}`, {
     needs: "nothing",
-    summary: "The style of the dashboard.",
     handle: (call) => answerFile(call, "style", "text/css; charset=utf-8"),
   }),
 ];

@@ -9,7 +9,6 @@ import { type RouteBook, STREAM_ROUTE } from "./route-book.ts";
 export const DESCRIPTION_ROUTES: readonly Route[] = [
   readRoute("/_hapax/openapi.json", {
     needs: "nothing",
-    summary: "Describes the interface, as an OpenAPI document.",
     handle: showDescription,
   }),
 ];

@@ -16,30 +16,19 @@ import { readRoute, type Route, type RouteCall } from "./route.ts";
 export const FRONT_ROUTES: readonly Route[] = [
   readRoute(FRONT_PATH, {
     needs: "nothing",
-    summary: "Says what this server is and how to begin.",
     handle: async (call) => (await call.parts.front?.(call)) ?? greet(call),
   }),
   readRoute(HEALTH_PATH, {
     needs: "nothing",
-    summary: "Says whether the server takes writes.",
     handle: showHealth,
   }),
   readRoute(ICON_PATH, {
     needs: "nothing",
-    summary: "Has no icon, and says so without an error.",
     handle: showNoIcon,
   }),
   // What a supervisor asks.
-  readRoute(
-    LIVE_PATH,
-    { needs: "nothing", summary: "Says that the process answers.", handle: showLive },
-    { isProbe: true },
-  ),
-  readRoute(
-    READY_PATH,
-    { needs: "nothing", summary: "Says whether requests should come here.", handle: showReady },
-    { isProbe: true },
-  ),
+  readRoute(LIVE_PATH, { needs: "nothing", handle: showLive }, { isProbe: true }),
+  readRoute(READY_PATH, { needs: "nothing", handle: showReady }, { isProbe: true }),
 ];
 
 const utf8 = new TextEncoder();

@@ -56,15 +56,10 @@ type GroupHandler = (call: GroupCall) => Promise<ServerAnswer>;
 
 const groupOf = ([encoded = ""]: readonly string[]): string => parseGroupId(encoded);
 
-function operation(
-  action: "consume" | "admin",
-  summary: string,
-  handle: GroupHandler,
-): RouteOperation {
+function operation(action: "consume" | "admin", handle: GroupHandler): RouteOperation {
   return {
     needs: [action],
     subject: (_exchange, params) => ({ group: groupOf(params) }),
-    summary,
     handle: async (call) => {
       const { parts, access, exchange } = call;
       const group = groupOf(call.params);
@@ -79,19 +74,17 @@ function operation(
 export function postToGroup(
   name: string,
   action: "consume" | "admin",
-  summary: string,
   handle: GroupHandler,
 ): Route {
-  const methods = { POST: operation(action, summary, handle) };
+  const methods = { POST: operation(action, handle) };
   return { path: `${GROUPS_PATH}/{group}/${name}`, methods, allow: "POST, OPTIONS" };
 }
 
-const SHOW = operation("consume", "Shows a group, its members and its cursors.", show);
+const SHOW = operation("consume", show);
 
 export const GROUP_ROUTES: readonly Route[] = [
   readRoute(GROUPS_PATH, {
     needs: ["consume"],
-    summary: "Lists the groups that the caller may use.",
     handle: list,
   }),
   {
@@ -102,10 +95,9 @@ export const GROUP_ROUTES: readonly Route[] = [
       PUT: {
         needs: ["consume"],
         subject: (_exchange, params) => ({ group: groupOf(params) }),
-        summary: "Creates a group.",
         handle: create,
       },
-      DELETE: operation("admin", "Deletes a group and its offsets.", (call) =>
+      DELETE: operation("admin", (call) =>
         actOnce(
           call,
           undefined,
@@ -116,12 +108,12 @@ export const GROUP_ROUTES: readonly Route[] = [
     },
     allow: "GET, HEAD, PUT, DELETE, OPTIONS",
   },
-  postToGroup("join", "consume", "Makes the caller a member of the group.", join),
-  postToGroup("claim", "consume", "Gives the member streams under leases.", claim),
-  postToGroup("commit", "consume", "Stores offsets, and renews the leases.", commit),
-  postToGroup("release", "consume", "Gives leases back.", release),
-  postToGroup("leave", "consume", "Ends a membership.", leave),
-  postToGroup("reset", "admin", "Moves the offsets of a group.", reset),
+  postToGroup("join", "consume", join),
+  postToGroup("claim", "consume", claim),
+  postToGroup("commit", "consume", commit),
+  postToGroup("release", "consume", release),
+  postToGroup("leave", "consume", leave),
+  postToGroup("reset", "admin", reset),
 ];
 
 function readGroupBody(call: RouteCall): Promise<Uint8Array> {

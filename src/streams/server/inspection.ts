@@ -32,28 +32,23 @@ export const OBSERVATION_ROUTES: readonly Route[] = [
   readRoute("/_hapax/stream", {
     needs: ["read"],
     subject: (exchange) => ({ stream: streamInQuery(exchange) }),
-    summary: "Shows a stream: its expiry, its window of keys, and its forks.",
     handle: showStream,
   }),
   readRoute("/_hapax/keys", {
     needs: ["read"],
     subject: (exchange) => ({ stream: streamInQuery(exchange) }),
-    summary: "Says whether a stream remembers an idempotency key.",
     handle: lookUpKey,
   }),
   readRoute("/_hapax/subscriptions", {
     needs: ["subscribe"],
-    summary: "Lists the subscriptions that the caller may use.",
     handle: listSubscriptions,
   }),
   readRoute("/_hapax/tokens", {
     needs: ["admin"],
-    summary: "Lists the API keys of the server, without their secrets.",
     handle: listTokens,
   }),
   readRoute(CLUSTER_PATH, {
     needs: ["observe"],
-    summary: "Shows the nodes of a cluster, and who owns each shard.",
     handle: showNoCluster,
   }),
   ...BACKUP_ROUTES,

@@ -15,8 +15,8 @@ import { refuse } from "./problem.ts";
 import type { Route } from "./route.ts";
 
 export const JOB_ROUTES: readonly Route[] = [
-  postToGroup("take", "consume", "Gives the worker records as jobs.", take),
-  postToGroup("settle", "consume", "Ends jobs, puts jobs back, and renews the worker.", settle),
+  postToGroup("take", "consume", take),
+  postToGroup("settle", "consume", settle),
 ];
 
 const utf8 = new TextEncoder();

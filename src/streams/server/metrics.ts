@@ -27,7 +27,6 @@ const utf8 = new TextEncoder();
 
 export const SHOW_METRICS: RouteOperation = {
   needs: ["observe"],
-  summary: "Shows what the server counts, as Prometheus text.",
   handle: showMetrics,
 };
 

@@ -24,6 +24,7 @@ import {
   type OperationDetails,
   WRITE_REFUSALS,
 } from "./open-api-details.ts";
+import { SUMMARIES } from "./open-api-summaries.ts";
 import type { Need, Route, RouteMethod, RouteOperation } from "./route.ts";
 
 /** Changes when a client would have to change. */
@@ -86,10 +87,14 @@ export function describeRoutes(routes: readonly Route[]): Json {
   };
 }
 
-/** The details of an operation. HEAD is as GET. */
-function detailsOf(path: string, method: string): OperationDetails | undefined {
+/** What a table has of an operation. HEAD is as GET. */
+function entryOf<Entry>(
+  table: Readonly<Record<string, Entry>>,
+  path: string,
+  method: string,
+): Entry | undefined {
   return (
-    OPERATIONS[`${method} ${path}`] ?? (method === "HEAD" ? detailsOf(path, "GET") : undefined)
+    table[`${method} ${path}`] ?? (method === "HEAD" ? entryOf(table, path, "GET") : undefined)
   );
 }
 
@@ -116,9 +121,12 @@ function describeOperation(
   operation: RouteOperation,
   shared: Record<string, Json>,
 ): Json {
-  const details = detailsOf(path, method);
-  if (details === undefined) throw new Error(`there is no description of ${method} ${path}`);
-  const { needs, summary } = operation;
+  const details = entryOf(OPERATIONS, path, method);
+  const summary = entryOf(SUMMARIES, path, method);
+  if (details === undefined || summary === undefined) {
+    throw new Error(`there is no description of ${method} ${path}`);
+  }
+  const { needs } = operation;
   const parameters = (details.parameters ?? []).map((name) => ({
     $ref: `#/components/parameters/${name}`,
   }));

@@ -12,12 +12,10 @@ import { readRoute, type Route, type RouteCall } from "./route.ts";
 export const OWN_ROUTES: readonly Route[] = [
   readRoute("/_hapax/streams", {
     needs: ["read"],
-    summary: "Lists the streams that the caller may read.",
     handle: listStreams,
   }),
   readRoute("/_hapax/health", {
     needs: "nothing",
-    summary: "Says whether the server takes writes.",
     handle: showHealth,
   }),
   ...PRODUCER_ROUTES,

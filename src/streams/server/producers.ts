@@ -16,7 +16,6 @@ import type { ProducerId } from "../core/types.ts";
 const LIST: RouteOperation = {
   needs: ["admin"],
   subject: (exchange) => ({ stream: streamInQuery(exchange) }),
-  summary: "Lists the producers of a stream that the caller's grants have.",
   handle: listProducers,
 };
 
@@ -28,7 +27,6 @@ export const PRODUCER_ROUTES: readonly Route[] = [
       HEAD: LIST,
       POST: {
         needs: ["append"],
-        summary: "Gives out a new id for a producer.",
         handle: assignId,
       },
     },
@@ -43,7 +41,6 @@ export const PRODUCER_ROUTES: readonly Route[] = [
           stream: streamInQuery(exchange),
           producer: producerOf(params),
         }),
-        summary: "Forgets the epoch and sequence of a producer of a stream.",
         handle: resetProducer,
       },
     },

@@ -44,7 +44,6 @@ const CLOSE = new TextEncoder().encode("]");
 export const READ: RouteOperation = {
   needs: ["read"],
   subject: (exchange) => ({ stream: requireStreamName(exchange.path) }),
-  summary: "Reads a stream from an offset, once or live.",
   handle: readStream,
 };
 

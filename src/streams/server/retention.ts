@@ -23,7 +23,6 @@ export const RETENTION_ROUTES: readonly Route[] = [
       POST: {
         needs: ["delete"],
         subject,
-        summary: "Trims a stream before an offset.",
         handle: trim,
       },
     },
@@ -35,7 +34,6 @@ export const RETENTION_ROUTES: readonly Route[] = [
       PUT: {
         needs: ["delete"],
         subject,
-        summary: "Sets what a stream keeps by itself.",
         handle: setRetention,
       },
     },
@@ -47,7 +45,6 @@ export const RETENTION_ROUTES: readonly Route[] = [
       PUT: {
         needs: ["delete"],
         subject,
-        summary: "Makes a stream a changelog: it keeps the newest record of each key.",
         handle: setCompaction,
       },
     },

@@ -112,7 +112,6 @@ function refusingRoutes(parts: readonly ServerPart[]): Route[] {
   return missing.flatMap((name) => {
     const refusing: RouteOperation = {
       needs: "nothing",
-      summary: "Refuses.",
       handle: () => {
         if (name === "dashboard") throw new HapaxError("not_found", "this server has no dashboard");
         throw withoutPart(name);

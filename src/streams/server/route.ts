@@ -35,8 +35,6 @@ export interface RouteOperation {
   readonly subject?: (exchange: Exchange, params: readonly string[]) => AccessSubject;
   /** The handler counts it in the rates of the caller. Otherwise the router counts one for each method that can write. */
   readonly countsItself?: true;
-  /** For the description of the interface: what it does, in one sentence. */
-  readonly summary: string;
   readonly handle: (call: RouteCall) => ServerAnswer | Promise<ServerAnswer>;
 }
 

@@ -44,26 +44,22 @@ export const CREATE: RouteOperation = {
   needs: ["create"],
   subject,
   countsItself: true,
-  summary: "Creates a stream, empty or with a first append, or as a fork of another one.",
   handle: createStream,
 };
 export const APPEND: RouteOperation = {
   needs: APPEND_NEEDS,
   subject,
   countsItself: true,
-  summary: "Appends to a stream, closes it, or both.",
   handle: appendToStream,
 };
 export const LOOK: RouteOperation = {
   needs: ["read"],
   subject,
-  summary: "Describes a stream, and what it knows of a producer.",
   handle: headStream,
 };
 export const DELETE: RouteOperation = {
   needs: ["delete"],
   subject,
-  summary: "Deletes a stream.",
   handle: deleteStream,
 };
 

@@ -58,11 +58,10 @@ interface SubscriptionCall extends RouteCall {
 type SubscriptionHandler = (call: SubscriptionCall) => Promise<ServerAnswer>;
 
 /** For callers with the right to subscribe. */
-function own(summary: string, handle: SubscriptionHandler): RouteOperation {
+function own(handle: SubscriptionHandler): RouteOperation {
   return {
     needs: ["subscribe"],
     subject: (_exchange, params) => ({ subscription: idOf(params) }),
-    summary,
     handle: (call) => {
       const id = idOf(call.params);
       const { subscriptions } = call.parts.engine;
@@ -72,10 +71,9 @@ function own(summary: string, handle: SubscriptionHandler): RouteOperation {
 }
 
 /** For the holder of a token of a wake or a claim. The token names the subscription, also one of a namespace. */
-function byToken(summary: string, handle: SubscriptionHandler): RouteOperation {
+function byToken(handle: SubscriptionHandler): RouteOperation {
   return {
     needs: "token",
-    summary,
     handle: async (call) => {
       const id = idOf(call.params);
       const token = requireToken(call.exchange);
@@ -100,27 +98,26 @@ export const SUBSCRIPTION_ROUTES: readonly Route[] = [
   route(`${CONTROL_ROOT}jwks.json`, {
     GET: {
       needs: "nothing",
-      summary: "Shows the public keys that sign webhooks.",
       handle: answerJwks,
     },
   }),
   route(PATH, {
-    GET: own("Shows a subscription.", describe),
-    PUT: own("Creates a subscription.", subscribe),
-    DELETE: own("Deletes a subscription.", unsubscribe),
+    GET: own(describe),
+    PUT: own(subscribe),
+    DELETE: own(unsubscribe),
   }),
-  route(`${PATH}/streams`, { POST: own("Lets a subscription follow more streams.", link) }),
+  route(`${PATH}/streams`, { POST: own(link) }),
   route(`${PATH}/streams/{path...}`, {
-    DELETE: own("Lets a subscription follow a stream no longer.", unlink),
+    DELETE: own(unlink),
   }),
-  route(`${PATH}/claim`, { POST: own("Gives a worker the pending work.", claim) }),
+  route(`${PATH}/claim`, { POST: own(claim) }),
   route(`${PATH}/callback`, {
-    POST: byToken("Reports what a webhook has done.", (call) => report(call, "callback")),
+    POST: byToken((call) => report(call, "callback")),
   }),
   route(`${PATH}/ack`, {
-    POST: byToken("Reports what a worker has done.", (call) => report(call, "ack")),
+    POST: byToken((call) => report(call, "ack")),
   }),
-  route(`${PATH}/release`, { POST: byToken("Gives a claim back.", release) }),
+  route(`${PATH}/release`, { POST: byToken(release) }),
 ];
 
 /** The answer to a path below `/v1/stream/__ds/` that no route takes. Undefined: it is not below. */

@@ -53,7 +53,6 @@ export const TRANSACTION_ROUTES: readonly Route[] = [
       POST: {
         needs: OPERATION_NEEDS,
         countsItself: true,
-        summary: "Commits several operations together, or none of them.",
         handle: commit,
       },
     },
@@ -61,7 +60,6 @@ export const TRANSACTION_ROUTES: readonly Route[] = [
   },
   readRoute(`${TRANSACTIONS_PATH}/{identity...}`, {
     needs: OPERATION_NEEDS,
-    summary: "Says what became of a transaction.",
     handle: find,
   }),
 ];
