@@ -7,6 +7,7 @@
  *   - JSON is split by bytes and never written anew.
  */
 
+import { NO_BYTES } from "../base/bytes.ts";
 import type { AppendCommand, AppendDecision } from "../streams/core/append.ts";
 import type { KeyClaim } from "../streams/core/keys.ts";
 import type { ProducerClaim } from "../streams/core/producer.ts";
@@ -36,8 +37,6 @@ export type AppendHead = Omit<AppendCommand, "data" | "key"> & {
   readonly waitMs: number;
 };
 
-const EMPTY = new Uint8Array(0);
-
 export function parseAppendHead(header: HeaderGetter): AppendHead {
   const producer = parseProducer(header);
   const key = parseKey(header(SENT.idempotencyKey));
@@ -62,7 +61,7 @@ export function parseAppend(head: AppendHead, body: Uint8Array): AppendCommand {
   const key: KeyClaim | undefined = undefined;
   if (body.length === 0) {
     if (!closes) throw invalid("the body", "is empty; only a close may have none");
-    return { data: EMPTY, contentType, closes, producer, key, streamSeq, expectedTail };
+    return { data: NO_BYTES, contentType, closes, producer, key, streamSeq, expectedTail };
   }
   if (contentType === undefined) throw invalid("Content-Type", "is missing");
   const type = normaliseContentType(contentType);

@@ -3,6 +3,7 @@
  * PROTOCOL.md §3, §8, §15, §16.
  */
 
+import { NO_BYTES } from "../base/bytes.ts";
 import {
   CONTENT_TYPE_DEFAULT,
   type CreateCommand,
@@ -29,8 +30,6 @@ import {
 } from "./values.ts";
 
 export type CreateHead = Omit<CreateCommand, "data">;
-
-const EMPTY = new Uint8Array(0);
 
 export function parseCreateHead(
   name: StreamName,
@@ -63,7 +62,7 @@ export function parseCreate(
   if (head.compaction !== undefined && !isJson(contentType)) {
     throw invalid(HEADER.compactKey, "is for streams of application/json");
   }
-  if (body.length === 0) return { ...head, data: EMPTY };
+  if (body.length === 0) return { ...head, data: NO_BYTES };
   return { ...head, data: parseRecords(contentType, body) };
 }
 

@@ -16,6 +16,7 @@
  * Not here: whether an empty array is allowed. A PUT allows it, a POST does not.
  */
 
+import { NO_BYTES } from "../base/bytes.ts";
 import { assert } from "../base/assert.ts";
 import { LIMITS } from "./limits.ts";
 import { readJsonShape } from "./json-grammar.ts";
@@ -44,8 +45,6 @@ for (const byte of [ARRAY_CLOSE, 0x7d]) MEANING[byte] = CLOSE;
 MEANING[COMMA] = SEPARATOR;
 for (const byte of [0x20, 0x09, 0x0a, 0x0d]) MEANING[byte] = SPACE;
 
-const NOTHING = new Uint8Array(0);
-
 // The byte order mark must stay visible: JSON.parse has to see what the readers will see.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
@@ -55,7 +54,7 @@ export function splitJson(body: Uint8Array): JsonSplit {
   const isJson = shape !== undefined && (!shape.hasHighBytes || decodeUtf8(body) !== undefined);
   // A body that is refused here is read again, more slowly, to find the reason.
   if (!isJson || !shape.isCompact) return splitLoosely(body);
-  if (shape.count === 0) return { kind: "records", stored: NOTHING, count: 0 };
+  if (shape.count === 0) return { kind: "records", stored: NO_BYTES, count: 0 };
   const inside = shape.isArray ? body.subarray(1, body.length - 1) : trimmed(body);
   const stored = new Uint8Array(inside.length + 1);
   stored.set(inside);
@@ -93,7 +92,7 @@ function splitLoosely(body: Uint8Array): JsonSplit {
   const problem = parseProblem(text);
   if (problem !== undefined) return invalid(problem);
 
-  if (packed.length === 0) return { kind: "records", stored: NOTHING, count: 0 };
+  if (packed.length === 0) return { kind: "records", stored: NO_BYTES, count: 0 };
   buffer[packed.length] = COMMA;
   const size = packed.length + 1;
   const stored = size === buffer.length ? buffer : buffer.subarray(0, size);

@@ -4,6 +4,7 @@
  *   - a key made of content never equals a key of a header.
  */
 
+import { utf8Of } from "../base/bytes.ts";
 import { HEADER } from "./headers.ts";
 import type { KeyMark } from "../base/key-window.ts";
 import { keyProblem, parseIdempotencyKey } from "./idempotency-key.ts";
@@ -44,11 +45,9 @@ export function keyTimeMs(text: string): number | undefined {
   return timeMs < EARLIEST_MS ? undefined : timeMs;
 }
 
-const utf8 = new TextEncoder();
-
 /** Returns the bytes to hash for the key of a header. */
 export function keyBytes(text: string): Uint8Array {
-  return utf8.encode(text);
+  return utf8Of(text);
 }
 
 /** Makes the mark of an append. Without the digest of a key, the content is the key. */

@@ -3,6 +3,7 @@
  * carries the protocol's own headers. PROTOCOL.md §10.
  */
 
+import { utf8Of } from "../base/bytes.ts";
 import { ERRORS, type ErrorCode, HapaxError } from "../base/errors.ts";
 import { ERROR_TITLES } from "../base/error-titles.ts";
 
@@ -16,14 +17,12 @@ export interface Refusal {
 
 export const PROBLEM_TYPE = "application/problem+json";
 
-const utf8 = new TextEncoder();
-
 export function encodeProblem(refusal: Refusal): Uint8Array {
   const { status, help } = ERRORS[refusal.code];
   const title = ERROR_TITLES[refusal.code];
   const { code, detail, facts } = refusal;
   const type = `urn:hapax:error:${code}`;
-  return utf8.encode(JSON.stringify({ type, title, status, code, detail, help, ...facts }));
+  return utf8Of(JSON.stringify({ type, title, status, code, detail, help, ...facts }));
 }
 
 /** Makes the error of a parser: the field and what is wrong with it. */

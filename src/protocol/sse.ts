@@ -18,6 +18,7 @@
  * replacement characters, because the format is UTF-8 by definition.
  */
 
+import { utf8Of } from "../base/bytes.ts";
 import { withoutLastComma } from "./json.ts";
 
 export type SseKind = "json" | "text" | "base64";
@@ -34,14 +35,13 @@ const CR = 0x0d;
 const SPACE = 0x20;
 const PADDING = 0x3d;
 
-const encoder = new TextEncoder();
 // Pure, so that a bundle that only decodes does not contain them.
-const DATA_HEAD = /* @__PURE__ */ encoder.encode("event: data\ndata:");
-const JSON_HEAD = /* @__PURE__ */ encoder.encode("event: data\ndata:[");
-const JSON_TAIL = /* @__PURE__ */ encoder.encode("]\n\n");
-const TAIL = /* @__PURE__ */ encoder.encode("\n\n");
-const NEXT_LINE = /* @__PURE__ */ encoder.encode("\ndata:");
-const ALPHABET = /* @__PURE__ */ encoder.encode(
+const DATA_HEAD = /* @__PURE__ */ utf8Of("event: data\ndata:");
+const JSON_HEAD = /* @__PURE__ */ utf8Of("event: data\ndata:[");
+const JSON_TAIL = /* @__PURE__ */ utf8Of("]\n\n");
+const TAIL = /* @__PURE__ */ utf8Of("\n\n");
+const NEXT_LINE = /* @__PURE__ */ utf8Of("\ndata:");
+const ALPHABET = /* @__PURE__ */ utf8Of(
   "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
 );
 
@@ -57,7 +57,7 @@ export function sseKind(contentType: string): SseKind {
 
 /** Encodes the line that begins an event. A browser remembers it when the event is complete. */
 export function encodeEventId(offset: string): Uint8Array {
-  return encoder.encode(`id: ${offset}\n`);
+  return utf8Of(`id: ${offset}\n`);
 }
 
 /** Encodes one complete `data` event that holds the stored bytes. */
@@ -92,17 +92,17 @@ export function encodeControlEvent(control: ControlEvent): Uint8Array {
     ...(upToDate === true ? { upToDate } : {}),
     ...(streamClosed === true ? { streamClosed } : {}),
   });
-  return encoder.encode(`id: ${streamNextOffset}\nevent: control\ndata:${json}\n\n`);
+  return utf8Of(`id: ${streamNextOffset}\nevent: control\ndata:${json}\n\n`);
 }
 
 /** Encodes a comment that decoders skip. It only shows proxies that the connection lives. */
 export function encodeHeartbeat(): Uint8Array {
-  return encoder.encode(":\n\n");
+  return utf8Of(":\n\n");
 }
 
 /** Decoders drop one space after the colon, so a line that starts with a space gets another one. */
 function firstLineHead(payload: Uint8Array): Uint8Array {
-  return payload[0] === SPACE ? encoder.encode("event: data\ndata: ") : DATA_HEAD;
+  return payload[0] === SPACE ? utf8Of("event: data\ndata: ") : DATA_HEAD;
 }
 
 /** `crLf`: how many bytes of a CRLF are one line break. */

@@ -10,6 +10,8 @@
  * byte is read a limited number of times.
  */
 
+import { utf8Of } from "../base/bytes.ts";
+
 const QUOTE = 0x22;
 const COMMA = 0x2c;
 const COLON = 0x3a;
@@ -19,8 +21,6 @@ const ARRAY_CLOSE = 0x5d;
 const OBJECT_OPEN = 0x7b;
 const OBJECT_CLOSE = 0x7d;
 const LETTER_U = 0x75;
-
-const encoder = new TextEncoder();
 
 /**
  * Returns the stored records of one append, which ended at `offset`. Returns the same bytes if none is of the State
@@ -135,7 +135,7 @@ function skipSpace(stored: Uint8Array, start: number): number {
 }
 
 function insertAt(stored: Uint8Array, places: readonly number[], text: string): Uint8Array {
-  const added = encoder.encode(text);
+  const added = utf8Of(text);
   const result = new Uint8Array(stored.length + places.length * added.length);
   let to = 0;
   let next = 0;

@@ -10,6 +10,7 @@
  * Every regular expression here is free of ambiguous repetition, so matching is linear.
  */
 
+import { utf8Of } from "../base/bytes.ts";
 import { assert } from "../base/assert.ts";
 import { isJson } from "../streams/core/stream.ts";
 import type { Offset, StreamName } from "../streams/core/types.ts";
@@ -170,7 +171,6 @@ export function parseBearer(text: string): string | undefined {
 const PLAIN_PATH = /^(?:\/(?!\.\.?(?:\/|$))[A-Za-z0-9\-._~!$&'()*+,;=:@]+)+$/;
 const RAW_FORBIDDEN = /[^\x21-\x7e]|[?#\\]/;
 const NAME_FORBIDDEN = /[\p{Cc}\\]/u;
-const utf8 = new TextEncoder();
 
 /** The length is checked first: a pattern that repeats a group needs stack for each repetition. */
 function isPlain(path: string): boolean {
@@ -195,7 +195,7 @@ export function parseStreamPath(target: string): ParsedPath {
     if (segment === "") return invalidPath("the path has an empty segment");
     if (segment === "." || segment === "..") return invalidPath("the path has a dot segment");
   }
-  if (utf8.encode(name).length > LIMITS.pathBytesMax) return tooLong();
+  if (utf8Of(name).length > LIMITS.pathBytesMax) return tooLong();
   return { kind: "path", name: name as StreamName };
 }
 

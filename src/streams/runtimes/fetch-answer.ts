@@ -5,6 +5,7 @@
  * are never reported as sent, and their memory is not used again.
  */
 
+import { NO_BYTES } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import type {
   AnswerHeaders,
@@ -16,7 +17,6 @@ import type {
 import { whenStuck } from "../server/stuck.ts";
 
 const SLICE_BYTES = 16 * 1024;
-const NOTHING = new Uint8Array(0);
 
 export interface FetchAnswerParts {
   readonly clock: Clock;
@@ -193,7 +193,7 @@ class Sending implements LiveSink {
 
   /** Takes a part of the queue. In slices, so that it is known how much the other side has taken. */
   #nextSlice(): Uint8Array {
-    const [first = NOTHING] = this.#queue;
+    const [first = NO_BYTES] = this.#queue;
     if (first.length <= SLICE_BYTES) this.#queue.shift();
     else this.#queue[0] = first.subarray(SLICE_BYTES);
     return first.subarray(0, SLICE_BYTES);

@@ -6,6 +6,7 @@
  *     one, and refuses that by itself. The few others are refused here.
  */
 
+import { NO_BYTES } from "../../base/bytes.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { SENT } from "../../protocol/headers.ts";
 import { invalid } from "../../protocol/refusal.ts";
@@ -21,8 +22,6 @@ const ONCE: ReadonlySet<string> = new Set([
   SENT.closed,
   "content-type",
 ]);
-
-const EMPTY = new Uint8Array(0);
 
 export interface FetchExchangeParts {
   readonly budget: BodyBudget;
@@ -82,7 +81,7 @@ export class FetchExchange implements Exchange {
 
   async body(bytesMax: number): Promise<Uint8Array> {
     const { body, headers } = this.#request;
-    if (!this.hasBody || body === null) return EMPTY;
+    if (!this.hasBody || body === null) return NO_BYTES;
     const announced = Number(headers.get("content-length") ?? 0);
     if (announced > bytesMax) throw tooLarge(bytesMax);
     const reader = body.getReader();

@@ -1,5 +1,6 @@
 /** The paths that people and tools try first, without having read anything. PROTOCOL.md §12.6. */
 
+import { utf8Of } from "../../base/bytes.ts";
 import {
   FRONT_PATH,
   HEALTH_PATH,
@@ -31,8 +32,6 @@ export const FRONT_ROUTES: readonly Route[] = [
   readRoute(READY_PATH, { needs: "nothing", handle: showReady }, { isProbe: true }),
 ];
 
-const utf8 = new TextEncoder();
-
 function greet({ exchange: { baseUrl }, parts }: RouteCall): ServerAnswer {
   const lines = [
     "This is Hapax, a server of durable streams over HTTP. A stream is a URL below /v1/stream/:",
@@ -59,7 +58,7 @@ function greet({ exchange: { baseUrl }, parts }: RouteCall): ServerAnswer {
     },
     // So that `Vary` replaces the one of all answers.
     mayCompress: true,
-    body: utf8.encode(lines.join("\n")),
+    body: utf8Of(lines.join("\n")),
   };
 }
 

@@ -1,5 +1,6 @@
 /** What the routes of our own have in common: JSON answers and the parameters of lists. */
 
+import { utf8Of } from "../../base/bytes.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { StreamName } from "../core/types.ts";
 import type { Slices } from "../engine/turn-budget.ts";
@@ -15,13 +16,11 @@ import {
 } from "../../protocol/values.ts";
 import type { Exchange, WholeAnswer } from "./exchange.ts";
 
-const utf8 = new TextEncoder();
-
 export function json(status: number, value: unknown): WholeAnswer {
   return {
     status,
     headers: { [HEADER.contentType]: "application/json", [HEADER.cacheControl]: "no-store" },
-    body: utf8.encode(JSON.stringify(value)),
+    body: utf8Of(JSON.stringify(value)),
   };
 }
 
@@ -39,14 +38,14 @@ export async function jsonWithList<T>(
   let text = `{${JSON.stringify(list.name)}:[`;
   for (const [index, item] of list.items.entries()) {
     if (!slices.take()) {
-      pieces.push(utf8.encode(text));
+      pieces.push(utf8Of(text));
       text = "";
       await slices.turn();
     }
     text += (index === 0 ? "" : ",") + JSON.stringify(list.show(item));
   }
   const others = JSON.stringify(rest).slice(1);
-  pieces.push(utf8.encode(`${text}]${others === "}" ? "" : ","}${others}`));
+  pieces.push(utf8Of(`${text}]${others === "}" ? "" : ","}${others}`));
   return { ...json(200, {}), body: pieces };
 }
 

@@ -7,6 +7,7 @@
  * Where a read begins is in read-begin.ts.
  */
 
+import { utf8Of } from "../../base/bytes.ts";
 import type { Access } from "../access/access.ts";
 import { decideCursor } from "../core/cursor.ts";
 import { CONTENT_TYPE_DEFAULT } from "../core/create.ts";
@@ -38,8 +39,8 @@ const REVALIDATED = "no-cache";
 /** With authentication every use is checked: no cache may answer for the server, and no shared one may keep the page. */
 const PRIVATE = "private, no-cache";
 const NOT_STORED = "no-store";
-const OPEN = new TextEncoder().encode("[");
-const CLOSE = new TextEncoder().encode("]");
+const OPEN = utf8Of("[");
+const CLOSE = utf8Of("]");
 
 export const READ: RouteOperation = {
   needs: ["read"],
