@@ -90,7 +90,7 @@ export function createServerOnFetch(
       clock,
       longClock: options.longClock,
       random: systemRandom,
-      courier: courierOf(options),
+      courier: options.courier,
       compress: gzip,
       ...(decompress === undefined ? {} : { decompress }),
       ...(options.log === undefined ? {} : { log: options.log }),
@@ -129,26 +129,17 @@ export function createServerOnFetch(
 type Given = Omit<FetchServerOptions, "store">;
 
 function withDefaults(given: Given): Given {
-  const { publicUrl } = given;
+  const { courier, publicUrl } = given;
+  // A webhook says where the server is reached, which a server without a socket cannot know.
+  if (courier !== undefined && publicUrl === undefined) {
+    throw new HapaxError("invalid_options", "courier needs publicUrl, which webhooks name");
+  }
   return {
     ...SMALL_LIMITS,
     ...given,
     ...(typeof publicUrl === "string" ? { publicUrl: withoutLastSlashes(publicUrl) } : {}),
   };
 }
-
-/** A webhook says where the server is reached, which a server without a socket cannot know. */
-function courierOf({ courier, publicUrl }: Given): Courier {
-  if (courier === undefined) {
-    return { deliver: () => Promise.resolve({ kind: "refused", reason: NO_WEBHOOKS }) };
-  }
-  if (publicUrl === undefined) {
-    throw new HapaxError("invalid_options", "courier needs publicUrl, which webhooks name");
-  }
-  return courier;
-}
-
-const NO_WEBHOOKS = "this server has no courier, so it sends no webhooks";
 
 function onlyFaults(entry: LogEntry): void {
   if (entry.level === "error") console.error(entry);

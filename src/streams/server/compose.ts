@@ -47,8 +47,8 @@ export interface ServerComponents {
    */
   readonly longClock?: Clock | undefined;
   readonly random: Random;
-  /** Sends webhooks. */
-  readonly courier: Courier;
+  /** Sends webhooks. Default: none is sent. */
+  readonly courier?: Courier | undefined;
   /** When a group commit begins. Default: at the end of the microtask. See `Defer`. */
   readonly defer?: Defer;
   /** SHA-256. Default: that of the web platform, which is asynchronous. */

@@ -9,8 +9,10 @@ import type { Random } from "../../base/random.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import type { ServerAnswer, Exchange, LiveAnswer, WholeAnswer } from "./exchange.ts";
 import { json } from "./json.ts";
-import { methodNotAllowed } from "./problem.ts";
+import type { ServerParts } from "./parts.ts";
+import { failureAnswer, methodNotAllowed } from "./problem.ts";
 
+const FAULTS_PATH = "/_test/inject-error";
 const FAULT_BODY_BYTES_MAX = 64 * 1024;
 const FAULTS_MAX = 1000;
 
@@ -46,8 +48,23 @@ export class Faults {
     this.#random = random;
   }
 
+  /** Answers the endpoint itself, or as `handle` with the fault that is set for this request. */
+  answer(
+    exchange: Exchange,
+    parts: ServerParts,
+    handle: () => Promise<ServerAnswer>,
+  ): Promise<ServerAnswer> {
+    const isControl = exchange.path === FAULTS_PATH && exchange.method !== "OPTIONS";
+    if (!isControl) return this.#around(exchange, handle);
+    return this.#control(exchange, parts).catch((error: unknown) => failureAnswer(error));
+  }
+
   /** POST adds a fault, DELETE clears all. */
-  async control(exchange: Exchange): Promise<ServerAnswer> {
+  async #control(exchange: Exchange, { doors, gate }: ServerParts): Promise<ServerAnswer> {
+    exchange.checkHead?.();
+    doors.check(exchange);
+    // A fault strikes requests of every caller.
+    (await gate.admit(exchange)).requireWholeServer("admin");
     if (exchange.method === "DELETE") {
       this.#faults.length = 0;
       return json(200, { ok: true });
@@ -60,7 +77,7 @@ export class Faults {
   }
 
   /** Answers in place of the handler, or changes its answer, if a fault is set for this request. */
-  async around(exchange: Exchange, handle: () => Promise<ServerAnswer>): Promise<ServerAnswer> {
+  async #around(exchange: Exchange, handle: () => Promise<ServerAnswer>): Promise<ServerAnswer> {
     const fault = this.#take(exchange);
     if (fault === undefined) return handle();
     const delayMs = fault.delayMs + fault.jitterMs * this.#random.unit();

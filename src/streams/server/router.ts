@@ -20,7 +20,6 @@ import type { RouteOperation, Route, RouteMethod } from "./route.ts";
 import { type RouteBook, STREAM_ROUTE } from "./route-book.ts";
 import type { Watch, Watched } from "./watched.ts";
 
-const FAULTS_PATH = "/_test/inject-error";
 const NO_PARAMS: readonly string[] = [];
 
 const PREFLIGHT: ServerAnswer = {
@@ -103,24 +102,9 @@ export function createRouter(
   return async (exchange) => {
     const parts = holder.current;
     const watched = watch.begin(exchange);
-    const isControl = exchange.path === FAULTS_PATH && exchange.method !== "OPTIONS";
-    const ready = isControl
-      ? await controlFaults(faults, exchange, parts).catch((error: unknown) => failureAnswer(error))
-      : await faults.around(exchange, () => answer(watched, parts));
+    const ready = await faults.answer(exchange, parts, () => answer(watched, parts));
     return complete(watched, ready, parts);
   };
-}
-
-async function controlFaults(
-  faults: Faults,
-  exchange: Exchange,
-  { doors, gate }: ServerParts,
-): Promise<ServerAnswer> {
-  exchange.checkHead?.();
-  doors.check(exchange);
-  // A fault strikes requests of every caller.
-  (await gate.admit(exchange)).requireWholeServer("admin");
-  return faults.control(exchange);
 }
 
 /** Gives back what the request has taken. The answer to one that could write says what is left of its caller's rates. */

@@ -14,7 +14,7 @@ import type { Access } from "../access/access.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { StreamPage } from "../engine/listing.ts";
 import type { RecordReader } from "../engine/compaction-pass.ts";
-import type { Subscriptions, SubscriptionParts } from "../engine/subscriptions.ts";
+import type { Subscriptions } from "../engine/subscriptions.ts";
 import type { WingName, Wings } from "../engine/wings.ts";
 import type { MemberCheck } from "../access/check-identity.ts";
 import type { Holdings } from "../engine/holdings.ts";
@@ -26,6 +26,7 @@ import type { Faults } from "./faults.ts";
 import type { Gate, GateOptions } from "./gate.ts";
 import type { QuotaBook } from "./quotas.ts";
 import type { Route, RouteCall } from "./route.ts";
+import type { GivenSubscriptionParts } from "./subscriptions.ts";
 import type { WatchParts } from "./watch.ts";
 import type { Watch } from "./watched.ts";
 
@@ -56,7 +57,7 @@ export interface ServerPart {
   /** Makes what writes about requests. */
   readonly createWatch?: (parts: WatchParts) => Watch;
   /** Makes the subscriptions of the engine. */
-  readonly createSubscriptions?: (parts: Omit<SubscriptionParts, "format">) => Subscriptions;
+  readonly createSubscriptions?: (given: GivenSubscriptionParts) => Subscriptions;
   /** Makes the book of backups that clients are making. */
   readonly createBackups?: (clock: Clock) => BackupBook;
   /** Makes the faults of a server with the option `testFaults`. */

@@ -11,6 +11,7 @@ import {
   type SubscriptionParts,
   Subscriptions,
 } from "../engine/subscriptions.ts";
+import type { Courier } from "../courier.ts";
 import type { SubscriptionView } from "../engine/subscriptions/view.ts";
 import { subscriptionOf } from "../signer.ts";
 import { HapaxError } from "../../base/errors.ts";
@@ -125,8 +126,22 @@ export function refuseControlPath(path: string): ServerAnswer | undefined {
   return path.startsWith(CONTROL_ROOT) ? subscriptionRefusal(noControlRoute()) : undefined;
 }
 
-export function createSubscriptions(parts: Omit<SubscriptionParts, "format">): Subscriptions {
-  return new Subscriptions({ ...parts, format: subscriptionFormat });
+/** What a server has for its subscriptions. */
+export interface GivenSubscriptionParts extends Omit<SubscriptionParts, "courier" | "format"> {
+  readonly courier: Courier | undefined;
+}
+
+const NO_COURIER: Courier = {
+  deliver: () =>
+    Promise.resolve({
+      kind: "refused",
+      reason: "this server has no courier, so it sends no webhooks",
+    }),
+};
+
+export function createSubscriptions(given: GivenSubscriptionParts): Subscriptions {
+  const { courier = NO_COURIER } = given;
+  return new Subscriptions({ ...given, courier, format: subscriptionFormat });
 }
 
 function idOf([encoded = ""]: readonly string[]): string {
