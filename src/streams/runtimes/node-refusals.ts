@@ -20,7 +20,7 @@ export function refuseSocket(code: ErrorCode, socket: Socket, requestId: string)
   const { status } = ERRORS[code];
   const title = ERROR_TITLES[code];
   const detail = code === "invalid_request" ? "this is not HTTP/1.1 as we accept it" : title;
-  const body = encodeProblem({ code, detail });
+  const body = encodeProblem({ code, detail, title });
   const head =
     `HTTP/1.1 ${status} ${title}\r\nContent-Type: ${PROBLEM_TYPE}\r\n` +
     `${ALWAYS}${HEADER.requestId}: ${requestId}\r\nCache-Control: no-store\r\n` +

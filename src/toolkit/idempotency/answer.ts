@@ -8,6 +8,7 @@
 import { joinBytes } from "../../base/bytes.ts";
 import { IDEMPOTENCY_EXPIRES, IDEMPOTENCY_REPLAYED } from "../../protocol/header-names.ts";
 import { ERRORS, type ErrorCode } from "../../base/errors.ts";
+import { ERROR_TITLES } from "../../base/error-titles.ts";
 import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
 
 /** A whole answer. Only an answer that is too large to be kept has a `rest`, which follows the body. */
@@ -103,7 +104,8 @@ export function problemOf(
     headers.push(["Retry-After", String(Math.max(1, Math.ceil(extra.retryAfterMs / 1000)))]);
   if (extra.describedBy !== undefined)
     headers.push(["Link", `<${extra.describedBy}>; rel="describedby"`]);
-  return { status: ERRORS[code].status, headers, body: encodeProblem({ code, detail }) };
+  const body = encodeProblem({ code, detail, title: ERROR_TITLES[code] });
+  return { status: ERRORS[code].status, headers, body };
 }
 
 /** Reads an answer of `fetch` style as far as it can be kept. The rest stays a stream, and is sent as it comes. */
