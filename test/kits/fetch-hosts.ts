@@ -13,6 +13,9 @@ import { test } from "vitest";
 import { bundle, programOf, requirePart } from "../client/runtimes-kit.ts";
 import { listenWith } from "./fetch-listener.ts";
 
+/** Cases of the extensions. One that vanishes must be seen. */
+export const EXTENSION_CASES = 492;
+
 export interface FetchHost {
   readonly url: string;
   stop(): Promise<void>;

@@ -8,11 +8,9 @@ import type { Store } from "../../src/streams/store.ts";
 import { openFileStore } from "../../src/streams/stores/file.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { extensionCapabilities, extensionCases } from "../../src/testing/testing.ts";
+import { EXTENSION_CASES as CASES } from "../kits/fetch-hosts.ts";
 
 vi.setConfig({ maxConcurrency: 16 });
-
-/** A case that vanishes must be seen. */
-const CASES = 492;
 
 const directories: string[] = [];
 const servers: NodeServer[] = [];
