@@ -19,6 +19,8 @@ afterAll(() => stage.stop());
 interface Case {
   readonly act: string;
   readonly stop: string;
+  /** It stops there when it comes for so many times. Default 1. */
+  readonly nth?: number;
   /** The caller asks again with the same id. Events and sagas go on by themselves. */
   readonly isRetried: boolean;
   readonly body?: (name: string) => object;
@@ -26,12 +28,17 @@ interface Case {
   /** What the other object has. */
   readonly sink?: (name: string) => readonly string[];
   readonly isCharged?: boolean;
+  /** How many calls there are for the bank, each with a key of its own. Default 1. */
+  readonly charges?: number;
 }
 
 const own = (name: string): readonly string[] => [name];
 const got = (name: string): readonly string[] => [`got "${name}"`];
 const toSink = (name: string): object => ({ text: `${name} sink` });
 const stepsOf = (name: string): readonly string[] => [`reserve ${name}`, `ship ${name}`];
+const undoneOf = (name: string): readonly string[] => [`reserve ${name}`, `release ${name}`];
+/** Two steps of it call the bank, and so do their undos. */
+const BOOKING = { act: "booking", effects: undoneOf, isCharged: true, charges: 4 } as const;
 
 const direct = (act: string, stops: readonly string[], more: Partial<Case> = {}): Case[] =>
   stops.map((stop) => ({ act, stop, isRetried: true, effects: own, ...more }));
@@ -82,6 +89,25 @@ const CASES: readonly Case[] = [
     effects: stepsOf,
     isCharged: true,
   })),
+  // On its way back: before these numbers it comes by on its way forward.
+  ...(
+    [
+      ["saga.intended", 3],
+      ["saga.called", 3],
+      ["saga.recorded", 3],
+      ["saga.began", 3],
+      ["saga.worked", 2],
+      ["saga.checkpointed", 2],
+      ["saga.committed", 2],
+    ] as const
+  ).map(([stop, nth]): Case => ({ ...BOOKING, stop, nth, isRetried: true })),
+];
+
+/** Sagas that lose an answer, and stop again where the next life takes them over: once taken, or once it has asked. */
+const RESUMED: readonly (Case & { readonly again: string })[] = [
+  { ...BOOKING, stop: "saga.called", nth: 2, again: "saga.claimed", isRetried: false },
+  { ...BOOKING, stop: "saga.called", nth: 2, again: "saga.asked", isRetried: false },
+  { ...BOOKING, stop: "saga.called", nth: 3, again: "saga.undo.asked", isRetried: false },
 ];
 
 /** In `npm test` those whose crash is the hardest: between the effect and its record, or its answer. */
@@ -126,14 +152,49 @@ describe.each(WAYS)("lost by %s", (way) => {
       console.log(`${way}: ${cases.length} failpoints, each effect once`);
     },
   );
+
+  test(
+    "G66 a saga that was aborted, and is lost where the next life takes it over: the same",
+    { timeout: 120_000 },
+    async (context) => {
+      requirePart(context, reason === undefined ? "workerd" : undefined, reason ?? "");
+      for (const one of isLong ? RESUMED : RESUMED.slice(-1)) {
+        const name = `${nameOf(way, one)}, then at ${one.again}`;
+        const object = stage.shop(name);
+        await ask(one, name, one.stop);
+        const go = await stage.stopped(one.stop);
+        // The alarm does nothing from here on: only the test goes on with it.
+        await object.json("/quiet", { n: 1 });
+        go("abort");
+        await eventually(
+          () => object.json("/life", { stop: one.again }),
+          () => undefined,
+        );
+        let isReached = false;
+        const resumed = (async () => {
+          while (!isReached) {
+            await object.json("/fire").catch(() => "lost");
+            await new Promise((resolve) => setTimeout(resolve, 20));
+          }
+        })();
+        const goOn = await stage.stopped(one.again);
+        isReached = true;
+        await lose(way, [{ name, go: goOn }]);
+        await resumed;
+        await object.json("/quiet", { n: 0 });
+        await object.json("/fire");
+        await expectEnd(one, name);
+      }
+    },
+  );
 });
 
-function nameOf(way: string, { act, stop }: Case): string {
-  return `${act} at ${stop} by ${way}`;
+function nameOf(way: string, { act, stop, nth = 1 }: Case): string {
+  return `${act} at ${stop} ${nth} by ${way}`;
 }
 
-function ask({ act, body }: Case, name: string, stop?: string): Promise<unknown> {
-  const given = { id: name, ...body?.(name), ...(stop === undefined ? {} : { stop }) };
+function ask({ act, nth, body }: Case, name: string, stop?: string): Promise<unknown> {
+  const given = { id: name, ...body?.(name), ...(stop === undefined ? {} : { stop, nth }) };
   return stage.shop(name).json(`/${act}`, given);
 }
 
@@ -152,7 +213,10 @@ async function lose(
   }
 }
 
-async function expectEnd({ effects, sink, isCharged }: Case, name: string): Promise<void> {
+async function expectEnd(
+  { effects, sink, isCharged, charges: count = 1 }: Case,
+  name: string,
+): Promise<void> {
   // The other side first: asking the object itself would wake it.
   if (sink !== undefined)
     await eventually(
@@ -170,5 +234,5 @@ async function expectEnd({ effects, sink, isCharged }: Case, name: string): Prom
   if (isCharged !== true) return;
   const key = encodeURIComponent(name);
   const charges = (await stage.charges()).filter((charge) => charge.key.includes(key));
-  expect({ name, charges: charges.length }).toEqual({ name, charges: 1 });
+  expect({ name, charges: charges.length }).toEqual({ name, charges: count });
 }
