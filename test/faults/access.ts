@@ -97,7 +97,7 @@ export const accessFaults: readonly Fault[] = [
   {
     name: "access: an administrator of a namespace injects faults",
     guarantee: "G40",
-    file: "src/streams/server/router.ts",
+    file: "src/streams/server/faults.ts",
     find: '(await gate.admit(exchange)).requireWholeServer("admin");',
     replace: '(await gate.admit(exchange)).require("admin");',
     caughtBy: {
