@@ -4,7 +4,7 @@ const encoder = new TextEncoder();
 // A byte order mark in the middle of a stream belongs to the writer's data.
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-export const NO_BYTES = new Uint8Array(0);
+export const NO_BYTES = /* @__PURE__ */ new Uint8Array(0);
 
 /** Decodes bytes as UTF-8; invalid bytes are replaced. */
 export function decodeText(bytes: Uint8Array): string {
