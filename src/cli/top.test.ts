@@ -71,6 +71,18 @@ test("on a terminal top draws a picture anew, and gives the cursor back", async 
   expect(stdout.endsWith("\u001b[?25h")).toBe(true);
 });
 
+test("on a terminal the picture says that a server is away, and that its figures are the last ones", async () => {
+  const server = await startFigures((look) => (look === 3 ? "lost" : undefined));
+  const world = { isTerminal: true, env: { NO_COLOR: "1" } };
+  const { stdout, stderr } = await hapax(["top", "--url", server.url, "--count", "2"], world);
+  const [, first = "", away = "", back = ""] = stdout.split("\u001b[H\u001b[J");
+  expect(first).toContain("writes open");
+  expect([away.includes("writes open"), stderr]).toEqual([false, ""]);
+  expect(away).toContain("no answer, trying again");
+  expect(away).toContain("duplicates stopped  5");
+  expect(back).toContain("writes open");
+});
+
 test("a line that is too long for the terminal is cut off, and the terminal wraps again at the end", async () => {
   const server = await startFigures();
   const words = ["top", "--url", server.url, "--count", "1"];

@@ -87,6 +87,8 @@ async function watch(
   const health = resolvePath(invocation, context, "/_hapax/health");
   const paint = createPaint(context.stdout, context.env);
   const rates: number[] = [];
+  const where = new URL(target.url).origin;
+  let figures: Figures | undefined;
   let before = await look(context, target);
   // Only now: what stands on the terminal is not cleared for a server that is not there.
   if (isPicture) await context.stdout.write(BEGIN_PICTURE);
@@ -95,15 +97,18 @@ async function watch(
     if (signal.aborted) return;
     const now = await lookAgain(context, target);
     if (now === undefined) {
-      await context.stderr.write(`${printable(target.label)}: no answer, trying again\n`);
+      // The last figures stay on the terminal, below a head that says that they are old.
+      if (isPicture && figures !== undefined)
+        await context.stdout.write(DRAW + picture(figures, rates, where, paint, false));
+      else await context.stderr.write(`${printable(target.label)}: no answer, trying again\n`);
       continue;
     }
-    const figures = figuresOf(before, now, await stateOf(context, health));
+    figures = figuresOf(before, now, await stateOf(context, health));
     rates.push(figures.appendsPerSecond);
     const text = invocation.has("json")
       ? `${JSON.stringify(figures)}\n`
       : isPicture
-        ? DRAW + picture(figures, rates.slice(-POINTS_MAX), new URL(target.url).origin, paint)
+        ? DRAW + picture(figures, rates, where, paint)
         : lineOf(figures);
     await context.stdout.write(text);
     before = now;
@@ -212,12 +217,23 @@ function barsOf(rates: readonly number[]): string {
     .join("");
 }
 
-function picture(figures: Figures, rates: readonly number[], where: string, paint: Paint): string {
+function picture(
+  figures: Figures,
+  rates: readonly number[],
+  where: string,
+  paint: Paint,
+  isThere = true,
+): string {
   const { writes, durability } = figures;
-  const state = paint(writes === "open" ? "green" : "red", `writes ${writes}`);
+  const state = isThere
+    ? paint(writes === "open" ? "green" : "red", `writes ${writes}`)
+    : paint("red", "no answer, trying again");
   const head = `${paint("bold", "hapax top")}  ${printable(where)}  ${state}  ${durability}\n\n`;
   const pairs: readonly (readonly [string, string])[] = [
-    ["appends/s", `${count(figures.appendsPerSecond).padEnd(12)} ${barsOf(rates)}`],
+    [
+      "appends/s",
+      `${count(figures.appendsPerSecond).padEnd(12)} ${barsOf(rates.slice(-POINTS_MAX))}`,
+    ],
     ["bytes/s", size(figures.bytesPerSecond)],
     [
       "duplicates stopped",
