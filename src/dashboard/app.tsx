@@ -35,14 +35,15 @@ export function App() {
   const { page, name } = useShared(place);
   const who = useShared(identity);
   const isStream = page === "stream";
+  const isGroup = page === "groups" && name !== undefined;
   const found = ALL_PAGES.find(([id]) => id === page);
-  const title = isStream ? (name ?? "Stream") : (found?.[1] ?? "Overview");
+  const title = isStream || isGroup ? (name ?? "Stream") : (found?.[1] ?? "Overview");
   const Page = isStream ? StreamPage : (found?.[2] ?? OverviewPage);
   return (
     <Frame
       leads={useShared(part) === undefined ? PAGES : ALL_PAGES}
       at={isStream ? "streams" : page}
-      heading={isStream ? "Stream" : title}
+      heading={isStream ? "Stream" : isGroup ? "Group" : title}
       title={title}
       brand="Hapax"
       search="streams"

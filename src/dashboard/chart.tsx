@@ -18,6 +18,9 @@ const HEIGHT = 170;
 /** Between two labels of time, in seconds. */
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 
+/** Between two labels of bytes: half, one or two of a unit, and not the 0.98 KiB that a thousand bytes are. */
+export const BYTE_STEPS: readonly number[] = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
 function colourOf(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -26,6 +29,7 @@ function optionsOf(
   lines: readonly Line[],
   width: number,
   format: (value: number) => string,
+  steps: readonly number[] | undefined,
   onPoint: (index: number | undefined) => void,
 ): uPlot.Options {
   const [ink, rule] = [colourOf("--soft"), colourOf("--line")];
@@ -42,7 +46,8 @@ function optionsOf(
       {
         ...axis,
         font,
-        size: 28,
+        size: 32,
+        gap: 9,
         grid: { show: false },
         space: 90,
         // Whole seconds: the labels have no parts of them.
@@ -55,6 +60,7 @@ function optionsOf(
         font,
         size: 62,
         space: 34,
+        ...(steps === undefined ? {} : { incrs: [...steps] }),
         values: (_plot, splits) =>
           // Two lines with the same words say nothing.
           splits.map((value, at) =>
@@ -87,8 +93,10 @@ export function Chart(props: {
   seconds: readonly number[];
   lines: readonly Line[];
   format: (value: number) => string;
+  /** What may be between two labels. Round numbers unless it is given. */
+  steps?: readonly number[];
 }) {
-  const { title, seconds, lines, format } = props;
+  const { title, seconds, lines, format, steps } = props;
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
   const [point, setPoint] = useState<number | undefined>(undefined);
@@ -101,7 +109,7 @@ export function Chart(props: {
   useEffect(() => {
     const parent = box.current;
     if (parent === null || !isLine) return undefined;
-    const options = optionsOf(lines, parent.clientWidth, format, setPoint);
+    const options = optionsOf(lines, parent.clientWidth, format, steps, setPoint);
     const made = new uPlot(options, latest.current, parent);
     plot.current = made;
     const watch = new ResizeObserver(() => {

@@ -98,7 +98,8 @@ export function Table(props: {
   const { label, head, rows, empty } = props;
   if (rows.length === 0) return <Empty>{empty}</Empty>;
   return (
-    // Focusable, so that the keyboard can scroll it on a narrow screen.
+    // Focusable, so that the keyboard can scroll it where it is wider than its place. On a narrow screen the style makes a list of
+    // each row, and each cell says the name of its column.
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
       <table>
         <thead>
@@ -114,7 +115,9 @@ export function Table(props: {
           {rows.map(({ key, cells }) => (
             <tr key={key} data-row={key}>
               {cells.map((cell, index) => (
-                <td key={head[index]}>{cell}</td>
+                <td key={head[index]} data-label={head[index]}>
+                  {cell}
+                </td>
               ))}
             </tr>
           ))}

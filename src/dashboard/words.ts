@@ -30,7 +30,7 @@ export function formatBytes(bytes: number): string {
 export function formatMs(ms: number | null | undefined): string {
   if (ms === null || ms === undefined) return "–";
   if (ms >= 1000) return `${(ms / 1000).toFixed(1)} s`;
-  return `${ms < 10 ? ms.toFixed(1) : ms.toFixed(0)} ms`;
+  return `${ms > 0 && ms < 10 ? ms.toFixed(1) : ms.toFixed(0)} ms`;
 }
 
 /** A span of seconds: `1 d 3 h`, `20 min`, `45 s`. */

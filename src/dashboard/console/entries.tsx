@@ -31,7 +31,7 @@ export function WorkPage({ name }: { name: string | undefined }) {
       title="Work that is not over"
       actions={
         <button type="button" onClick={() => setRound(round + 1)}>
-          Read anew
+          Refresh
         </button>
       }
     >
@@ -73,7 +73,7 @@ export function EntriesPage({ name }: { name: string | undefined }) {
         title="All entries"
         actions={
           <button type="button" onClick={() => setRound(round + 1)}>
-            Read anew
+            Refresh
           </button>
         }
       >
@@ -250,7 +250,7 @@ export function Hidden(props: { bytes?: number; may: boolean; show: () => void }
   if (!may) return <p class="note">Hidden{size}: your app does not let you see values.</p>;
   return (
     <button type="button" onClick={show}>
-      Show{size}, which may be personal data
+      Show{size} (may be personal data)
     </button>
   );
 }

@@ -29,7 +29,7 @@ export function SagasPage({ name }: { name: string | undefined }) {
       title="Sagas"
       actions={
         <button type="button" onClick={() => setRound(round + 1)}>
-          Read anew
+          Refresh
         </button>
       }
     >
@@ -98,7 +98,7 @@ export function SagaPage({ name }: { name: string | undefined }) {
 function About({ saga, onChange }: { saga: SagaDetail; onChange: () => void }) {
   const { cause, stuck, waiting } = saga;
   return (
-    <Card title={`${saga.saga} ${saga.key}`} actions={<Acts saga={saga} onChange={onChange} />}>
+    <Card title={`${saga.saga}: ${saga.key}`} actions={<Acts saga={saga} onChange={onChange} />}>
       <Facts
         of={[
           ["State", <StatePill state={saga.state} />],
@@ -237,7 +237,13 @@ function TimeLine({ saga }: { saga: SagaDetail }) {
 function Moment({ of: { what, step, note, by } }: { of: MomentRow }) {
   return (
     <p>
-      <strong>{what}</strong> {step === undefined ? null : <code>{step}</code>}
+      <strong>{what}</strong>
+      {step === undefined ? null : (
+        <>
+          {" "}
+          <code>{step}</code>
+        </>
+      )}
       {by === undefined ? null : ` by ${by}`}
       {note === undefined ? null : `: ${note}`}
     </p>

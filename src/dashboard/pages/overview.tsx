@@ -1,6 +1,6 @@
 /** How the server does at this moment, and in the last minutes. */
 
-import { Chart } from "../chart.tsx";
+import { BYTE_STEPS, Chart } from "../chart.tsx";
 import { sumOfMetric } from "../../base/metrics-reading.ts";
 import { health, history, look, lookRefusal, part } from "../metrics.ts";
 import { linkTo } from "../place.ts";
@@ -152,6 +152,7 @@ function Charts() {
         title="Written a second"
         seconds={seconds}
         format={formatBytes}
+        steps={BYTE_STEPS}
         lines={[{ name: "bytes", colour: "--line-4", values: past.bytes, isFilled: true }]}
       />
       <Chart

@@ -29,6 +29,8 @@ function useRecords(source: Source, start: string) {
   const [error, setError] = useState<unknown>(undefined);
   const [outage, setOutage] = useState<Refusal | undefined>(undefined);
   const [isLive, setLive] = useState(false);
+  /** The newest records were asked for: they are at the end of the list. */
+  const [isLatest, setLatest] = useState(false);
   const ending = useRef(new AbortController());
   const take = (old: readonly ShownRecord[], page: ReadPage): Shown => ({
     records: [...old, ...page.records].slice(-RECORDS_MAX),
@@ -42,11 +44,12 @@ function useRecords(source: Source, start: string) {
     setOutage(undefined);
     return ending.current.signal;
   };
-  const read = (offset: string, isMore: boolean): void => {
+  const read = (offset: string, what: "from" | "more" | "latest"): void => {
     const signal = begin();
     setLive(false);
+    setLatest(what === "latest");
     readPage(source, { offset }, signal).then(
-      (page) => setShown((old) => take(isMore ? old.records : [], page)),
+      (page) => setShown((old) => take(what === "more" ? old.records : [], page)),
       (thrown: unknown) => {
         if (!signal.aborted) setError(thrown);
       },
@@ -71,12 +74,12 @@ function useRecords(source: Source, start: string) {
     setLive(false);
   };
   useEffect(() => {
-    read(start, false);
+    read(start, "latest");
     return () => {
       ending.current.abort();
     };
   }, [source.life]);
-  return { shown, error, outage, isLive, read, follow, stop };
+  return { shown, error, outage, isLive, isLatest, read, follow, stop };
 }
 
 export function Records({ stream }: { stream: Described }) {
@@ -111,18 +114,18 @@ export function Records({ stream }: { stream: Described }) {
         class="toolbar"
         onSubmit={(event) => {
           event.preventDefault();
-          reader.read(from === "" ? "-1" : from, false);
+          reader.read(from === "" ? "-1" : from, "from");
         }}
       >
         <Field label="From offset" value={from} onInput={setFrom} placeholder="the beginning" />
         <button type="submit">Read</button>
-        <button type="button" onClick={() => reader.read(latest, false)}>
+        <button type="button" onClick={() => reader.read(latest, "latest")}>
           Latest
         </button>
         <button
           type="button"
           disabled={shown.isUpToDate}
-          onClick={() => reader.read(shown.next, true)}
+          onClick={() => reader.read(shown.next, "more")}
         >
           Read on
         </button>
@@ -138,7 +141,7 @@ export function Records({ stream }: { stream: Described }) {
         />
       </form>
       {error === undefined ? null : <Problem error={error} />}
-      <RecordList records={shown.records} form={form} isLive={isLive} />
+      <RecordList records={shown.records} form={form} isAtEnd={isLive || reader.isLatest} />
       <p class="note">
         Next offset <code>{shown.next}</code>
         {shown.isUpToDate ? ", which is the tail." : ", there is more."}
@@ -147,13 +150,18 @@ export function Records({ stream }: { stream: Described }) {
   );
 }
 
-function RecordList(props: { records: readonly ShownRecord[]; form: Form; isLive: boolean }) {
+function RecordList(props: {
+  records: readonly ShownRecord[];
+  form: Form;
+  /** The list is scrolled to its end, where the newest record is. */
+  isAtEnd: boolean;
+}) {
   const list = useRef<HTMLOListElement>(null);
-  const { records, form, isLive } = props;
+  const { records, form, isAtEnd } = props;
   useEffect(() => {
     const { current } = list;
-    if (isLive && current !== null) current.scrollTop = current.scrollHeight;
-  }, [records, isLive]);
+    if (isAtEnd && current !== null) current.scrollTop = current.scrollHeight;
+  }, [records, isAtEnd]);
   if (records.length === 0) return <Empty>No records here.</Empty>;
   return (
     <ol class="records" ref={list} tabIndex={0} aria-label="Records">

@@ -71,7 +71,7 @@ function Summary({ stream, onChange }: { stream: Described; onChange: () => void
   const { closed, ttlSeconds, expiresAt } = stream;
   const expiry =
     ttlSeconds !== undefined
-      ? `${formatSpan(ttlSeconds)} after its last use, ${formatTime(stream.lastUsedAt)}`
+      ? `${formatSpan(ttlSeconds)} after its last use, which was ${formatTime(stream.lastUsedAt)}`
       : expiresAt === undefined
         ? "never"
         : formatTime(expiresAt);

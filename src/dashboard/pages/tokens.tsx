@@ -60,7 +60,11 @@ export function TokensPage() {
           cannot either.
         </p>
         <pre class="commands">{COMMANDS}</pre>
-        <p class="note">The server takes changes within a second, without a restart.</p>
+        <p class="note">
+          {value?.tokens.length === 0
+            ? "After the first key restart the server: from then on every request needs a key. It takes later changes within a second."
+            : "The server takes changes within a second, without a restart."}
+        </p>
       </Card>
     </>
   );
