@@ -228,6 +228,17 @@ describe("in a browser", () => {
     await page.close();
   });
 
+  test("a page begins at its beginning, and its link in the long navigation is in sight", async () => {
+    if (browser === undefined) throw new Error(REASON);
+    const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });
+    await page.goto(pathToFileURL(join(site, "reference", "workers.html")).href);
+    expect(await page.evaluate("scrollY")).toBe(0);
+    const box = await page.locator("#navigation [aria-current]").boundingBox();
+    expect(box?.y).toBeGreaterThan(0);
+    expect(box?.y).toBeLessThan(900);
+    await page.close();
+  });
+
   test("the search is used with the keyboard alone", async () => {
     if (browser === undefined) throw new Error(REASON);
     const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });

@@ -96,9 +96,17 @@ document.addEventListener("keydown", (event) => {
   input.focus();
 });
 
+// A long navigation shows where the reader is. Only it is scrolled: the page begins at its beginning.
+const navigation = document.querySelector("#navigation");
+const current = navigation.querySelector("[aria-current]");
+if (current !== null) {
+  const above = current.getBoundingClientRect().top - navigation.getBoundingClientRect().top;
+  navigation.scrollTop = above - navigation.clientHeight / 2;
+}
+
 const menu = document.querySelector(".menu");
 menu.addEventListener("click", () => {
-  const isOpen = document.querySelector("#navigation").classList.toggle("open");
+  const isOpen = navigation.classList.toggle("open");
   menu.setAttribute("aria-expanded", String(isOpen));
 });
 
@@ -124,6 +132,3 @@ for (const pre of document.querySelectorAll(".code pre")) {
   });
   pre.parentElement.append(button);
 }
-
-// A long navigation shows where the reader is.
-document.querySelector("#navigation [aria-current]")?.scrollIntoView({ block: "center" });

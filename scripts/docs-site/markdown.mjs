@@ -70,7 +70,7 @@ export function renderDiagram(source) {
     .replace(/ style-width="([\d.]+)" style="/, (_all, width) => ` style="max-width:${width}px;`)
     .replace("<svg ", `<svg role="img" aria-label="${escapeHtml(caption)}" `);
   if (/url\(\s*['"]?https?:/.test(svg)) throw new Error("a diagram asks another host");
-  return `<figure class="diagram">${svg}<figcaption>${escapeHtml(caption)}</figcaption></figure>\n`;
+  return `<figure class="diagram" tabindex="0">${svg}<figcaption>${escapeHtml(caption)}</figcaption></figure>\n`;
 }
 
 function renderConsole(body) {
