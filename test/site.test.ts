@@ -12,6 +12,7 @@ import {
 import { tmpdir } from "node:os";
 import { dirname, join, posix } from "node:path";
 import { pathToFileURL } from "node:url";
+import axe from "axe-core";
 import { type Browser, chromium } from "playwright-core";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { findChromium } from "./client/browser-kit.ts";
@@ -199,34 +200,42 @@ describe("in a browser", () => {
     { name: "reference-narrow", page: "reference/ledger.html", width: 375, colorScheme: "light" },
   ] as const;
 
-  test.for(VIEWS)("$name fits its screen, and its script has no error", async (view) => {
-    if (browser === undefined) throw new Error(REASON);
-    const page = await browser.newPage({
-      viewport: { width: view.width, height: 900 },
-      colorScheme: view.colorScheme,
-    });
-    const errors: string[] = [];
-    page.on("pageerror", (error) => errors.push(error.message));
-    page.on("request", (request) => {
-      if (!/^(file|data):/.test(request.url())) errors.push(request.url());
-    });
-    await page.goto(pathToFileURL(join(site, view.page)).href);
-    await page.screenshot({ path: join(pictures, `${view.name}.png`) });
-    const wide = await page.evaluate("document.documentElement.scrollWidth");
-    expect(wide).toBeLessThanOrEqual(view.width);
-    // Texts of pictures are inside of their pictures.
-    const cut =
-      await page.evaluate(`[...document.querySelectorAll(".diagram svg")].filter((svg) => {
+  test.for(VIEWS)(
+    "$name fits its screen, has no barrier, and its script has no error",
+    async (view) => {
+      if (browser === undefined) throw new Error(REASON);
+      const page = await browser.newPage({
+        viewport: { width: view.width, height: 900 },
+        colorScheme: view.colorScheme,
+      });
+      const errors: string[] = [];
+      page.on("pageerror", (error) => errors.push(error.message));
+      page.on("request", (request) => {
+        if (!/^(file|data):/.test(request.url())) errors.push(request.url());
+      });
+      await page.goto(pathToFileURL(join(site, view.page)).href);
+      await page.screenshot({ path: join(pictures, `${view.name}.png`) });
+      const wide = await page.evaluate("document.documentElement.scrollWidth");
+      expect(wide).toBeLessThanOrEqual(view.width);
+      // Texts of pictures are inside of their pictures.
+      const cut =
+        await page.evaluate(`[...document.querySelectorAll(".diagram svg")].filter((svg) => {
       const outer = svg.getBoundingClientRect();
       return [...svg.querySelectorAll("text")].some((text) => {
         const inner = text.getBoundingClientRect();
         return inner.left < outer.left - 1 || inner.right > outer.right + 1;
       });
     }).length`);
-    expect(cut).toBe(0);
-    expect(errors).toEqual([]);
-    await page.close();
-  });
+      expect(cut).toBe(0);
+      await page.evaluate(axe.source);
+      const { violations } = (await page.evaluate(
+        "axe.run(document, { resultTypes: ['violations'] })",
+      )) as { violations: readonly { id: string; nodes: readonly { html: string }[] }[] };
+      expect(violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html ?? ""}`)).toEqual([]);
+      expect(errors).toEqual([]);
+      await page.close();
+    },
+  );
 
   test("a page begins at its beginning, and its link in the long navigation is in sight", async () => {
     if (browser === undefined) throw new Error(REASON);
