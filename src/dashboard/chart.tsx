@@ -14,6 +14,8 @@ export interface Line {
 }
 
 const HEIGHT = 170;
+/** What the time of day takes, in every language. */
+const LABEL_PX = 72;
 
 /** Between two labels of time, in seconds. */
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
@@ -52,8 +54,13 @@ function optionsOf(
         space: 90,
         // Whole seconds: the labels have no parts of them.
         incrs: SECONDS,
-        values: (_plot, splits) =>
-          splits.map((seconds) => new Date(seconds * 1000).toLocaleTimeString()),
+        // A label at the end would be cut off by the edge of the picture.
+        values: (plot, splits) =>
+          splits.map((seconds) =>
+            plot.valToPos(seconds, "x") > plot.over.clientWidth - LABEL_PX / 2
+              ? ""
+              : new Date(seconds * 1000).toLocaleTimeString(),
+          ),
       },
       {
         ...axis,
