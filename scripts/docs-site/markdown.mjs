@@ -100,7 +100,9 @@ export function createMarkdown() {
   const markdown = new MarkdownIt({ html: false, linkify: false, typographer: false });
   markdown.renderer.rules.fence = (tokens, at) => {
     const { info, content } = tokens[at];
-    const language = info.trim().split(/\s/)[0] ?? "";
+    // A signature of the reference is no program, but it is TypeScript.
+    const isSignature = info.startsWith("text (a signature");
+    const language = isSignature ? "ts" : (info.trim().split(/\s/)[0] ?? "");
     return language === "mermaid" ? renderDiagram(content) : renderCode(language, content);
   };
   markdown.renderer.rules.table_open = () => '<div class="table" tabindex="0"><table>\n';
