@@ -36,7 +36,7 @@ const CLICKS_MAX = 2;
 const scratch = mkdtempSync(join(tmpdir(), "hapax-site-"));
 const site = join(scratch, "site");
 /** The pictures of a run stay here, for people to look at. */
-const pictures = join(root, "coverage", "site");
+const pictures = join(root, "artefacts", "site");
 let pages: readonly string[] = [];
 
 beforeAll(async () => {
