@@ -100,15 +100,20 @@ export function Table(props: {
   return (
     // Focusable, so that the keyboard can scroll it where it is wider than its place. On a narrow screen the style makes a list of
     // each row, and each cell says the name of its column.
-    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+    <div class="scroll" tabIndex={0} role="region" aria-label={`Table: ${label}`}>
       <table>
         <thead>
           <tr>
-            {head.map((name) => (
-              <th key={name} scope="col">
-                {name}
-              </th>
-            ))}
+            {head.map((name) =>
+              // Buttons need no name above them.
+              name === "" ? (
+                <td key={name} />
+              ) : (
+                <th key={name} scope="col">
+                  {name}
+                </th>
+              ),
+            )}
           </tr>
         </thead>
         <tbody>

@@ -207,17 +207,15 @@ export async function visit(
   };
 }
 
-/** What axe finds serious or critical on the page. */
+/** What axe finds on the page, from minor to critical. */
 export async function barriers({ page }: Visit): Promise<readonly string[]> {
   await page.evaluate(axe.source);
   const { violations } = (await page.evaluate(
     "axe.run(document, { resultTypes: ['violations'] })",
   )) as {
-    violations: readonly { id: string; impact: string; nodes: readonly { html: string }[] }[];
+    violations: readonly { id: string; nodes: readonly { html: string }[] }[];
   };
-  return violations
-    .filter(({ impact }) => impact === "serious" || impact === "critical")
-    .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
+  return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
 }
 
 export async function leave({ page, troubles }: Visit): Promise<void> {
