@@ -14,7 +14,6 @@ export const OTHER_TITLES = {
   answer_not_kept: "The work is done, but its answer was too large to keep",
   position_lost: "The position of a relay is not in this database any more",
   schema_newer: "The tables were made by a newer version",
-  unreachable: "The server could not be reached",
   refused: "The server refused the call without one of these codes",
   producer_full: "The producer holds as much unsent data as it may",
   producer_closed: "The producer was closed or given up",

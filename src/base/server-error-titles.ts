@@ -82,4 +82,5 @@ export const SERVER_TITLES: Readonly<
   placement_mixed: "The call is about streams of several placements",
   engine_went_back: "The database has lost what it had acknowledged",
   writes_stopped: "The write path has stopped after a failed commit",
+  unreachable: "The server could not be reached",
 };
