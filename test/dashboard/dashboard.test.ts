@@ -151,6 +151,11 @@ test("keys open pages, search and change colours; a narrow screen does not scrol
   await page.keyboard.press("2");
   await page.getByRole("heading", { name: "Streams", level: 1 }).waitFor();
   await page.locator("table").first().waitFor();
+  // A row is a list here, and each cell says the name of its column.
+  const labels = page
+    .locator("tbody tr:first-child td")
+    .evaluateAll((cells) => cells.map((cell) => getComputedStyle(cell, "::before").content));
+  expect(await labels).toEqual(["none", '"Type"', '"Written"', '"State"', '"Created"']);
   const wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
   expect(await page.evaluate(wider)).toBe(0);
   expect(await barriers(seen)).toEqual([]);

@@ -87,6 +87,22 @@ test("a stream is trimmed after a confirmation, refused while a group needs it, 
   await leave(seen);
 });
 
+test("a changelog says what it keeps", async () => {
+  const path = "/v1/stream/kept/users";
+  const rule = { "stream-compact-key": "user.id, tombstone=value, lag=90" };
+  await send("PUT", `${server.url}${path}`, { ...JSON_TYPE, ...rule });
+  const seen = await look();
+  await seen.open(at("stream", path));
+  const card = seen.page.getByRole("region", { name: "What it keeps" });
+  await card
+    .getByText(
+      "keeps the newest record of each user.id; one without value deletes it; records stay for 90 s",
+    )
+    .waitFor();
+  expect(await card.getByText("keeps everything").count()).toBe(0);
+  await leave(seen);
+});
+
 test("the records of a trimmed stream are shown from where it begins", async () => {
   const path = "/v1/stream/trimmed";
   await send("PUT", `${server.url}${path}`, JSON_TYPE);

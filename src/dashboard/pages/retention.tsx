@@ -8,7 +8,7 @@ import { bytesOf, formatBytes, formatSpan } from "../words.ts";
 import type { Described } from "./stream.tsx";
 
 export function Retention({ stream, onChange }: { stream: Described; onChange: () => void }) {
-  const { earliestOffset, retention } = stream;
+  const { earliestOffset, retention, compactKey } = stream;
   const gone = bytesOf(earliestOffset);
   return (
     <Card
@@ -24,14 +24,19 @@ export function Retention({ stream, onChange }: { stream: Described; onChange: (
         of={[
           ["Begins at", <code>{earliestOffset}</code>],
           ["Trimmed so far", gone === 0 ? "nothing" : formatBytes(gone)],
-          ["Rule", wordsOf(retention)],
+          // What a changelog keeps is said below.
+          [
+            "Rule",
+            compactKey !== undefined && retention === undefined ? undefined : wordsOf(retention),
+          ],
+          ["Changelog", compactKey === undefined ? undefined : <Changelog rule={compactKey} />],
         ]}
       />
     </Card>
   );
 }
 
-/** The members of a rule such as `seconds=86400, bytes=1000, needed=drop`. */
+/** The members of a rule such as `seconds=86400, bytes=1000, needed=drop`. A member without a value has an empty one. */
 function membersOf(rule: string | undefined): ReadonlyMap<string, string> {
   const members = (rule ?? "").split(",").map((member) => member.trim().split("="));
   return new Map(members.map(([name = "", value = ""]) => [name, value]));
@@ -47,6 +52,25 @@ function wordsOf(rule: string | undefined): string {
   if (parts.length === 0) return "keeps everything";
   const rest = members.has("needed") ? ", also if a reader needs more" : "";
   return `keeps ${parts.join(", and of it ")}${rest}`;
+}
+
+/** A rule such as `id, tombstone=value, lag=60`. */
+function Changelog({ rule }: { rule: string }) {
+  const members = membersOf(rule);
+  const [[path = ""] = []] = [...members];
+  const tombstone = members.get("tombstone");
+  const lag = Number(members.get("lag") ?? 0);
+  return (
+    <>
+      keeps the newest record of each <code>{path}</code>
+      {tombstone === undefined ? null : (
+        <>
+          ; one without <code>{tombstone}</code> deletes it
+        </>
+      )}
+      ; records stay for {lag % 60 === 0 ? formatSpan(lag) : `${String(lag)} s`} at least
+    </>
+  );
 }
 
 /** What may go although a group, a subscription or a fork still needs it. */

@@ -25,6 +25,7 @@ export interface Described {
   readonly ttlSeconds?: number;
   readonly expiresAt?: string;
   readonly retention?: string;
+  readonly compactKey?: string;
   readonly keys: {
     readonly count: number;
     readonly max: number;
