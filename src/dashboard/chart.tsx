@@ -20,6 +20,11 @@ const LABEL_PX = 72;
 /** Between two labels of time, in seconds. */
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
 
+/** Between two labels of what is counted: half a reader is none. */
+export const COUNT_STEPS: readonly number[] = [0, 1, 2, 3, 4, 5, 6].flatMap((power) =>
+  [1, 2, 5].map((step) => step * 10 ** power),
+);
+
 /** Between two labels of bytes: half, one or two of a unit, and not the 0.98 KiB that a thousand bytes are. */
 export const BYTE_STEPS: readonly number[] = Array.from({ length: 50 }, (_, power) => 2 ** power);
 

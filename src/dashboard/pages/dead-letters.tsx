@@ -86,6 +86,12 @@ function Suggestions() {
           searched.
         </p>
       ) : null}
+      {found.length === 0 && value !== undefined ? (
+        <p class="note">
+          A pipeline puts what fails in all its attempts into the stream that its option{" "}
+          <code>deadLetter</code> names. No name of a stream here has "dead" or "dlq" in it.
+        </p>
+      ) : null}
     </>
   );
 }

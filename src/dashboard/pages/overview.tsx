@@ -1,6 +1,6 @@
 /** How the server does at this moment, and in the last minutes. */
 
-import { BYTE_STEPS, Chart } from "../chart.tsx";
+import { BYTE_STEPS, Chart, COUNT_STEPS } from "../chart.tsx";
 import { sumOfMetric } from "../../base/metrics-reading.ts";
 import { health, history, look, lookRefusal, part } from "../metrics.ts";
 import { linkTo } from "../place.ts";
@@ -159,6 +159,7 @@ function Charts() {
         title="Live readers"
         seconds={seconds}
         format={formatCount}
+        steps={COUNT_STEPS}
         lines={[{ name: "readers", colour: "--line-2", values: past.readers, isFilled: true }]}
       />
     </div>
