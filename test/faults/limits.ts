@@ -53,8 +53,8 @@ export const limitFaults: readonly Fault[] = [
     name: "limits: the cache of tails keeps memory of other parts of the process",
     guarantee: "G34",
     file: "src/streams/stores/journal/tail-cache.ts",
-    find: "isBorrowed || !isWorthIt ? this.#copy(data) : data",
-    replace: "isBorrowed || !isWorthIt ? Buffer.from(data) : data",
+    find: "this.#piece = Buffer.allocUnsafeSlow(PIECE_BYTES);",
+    replace: "this.#piece = Buffer.from(new Uint8Array(4000)); // The pool of Node.",
     caughtBy: {
       file: "src/streams/stores/journal/tail-cache.test.ts",
       test: "copies share memory with each other, and with nothing else of the process",

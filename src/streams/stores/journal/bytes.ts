@@ -9,8 +9,9 @@ export class ByteWriter {
   #buffer: Buffer;
   #length = 0;
 
-  constructor(bytes: number) {
-    this.#buffer = Buffer.allocUnsafe(bytes);
+  /** `isOwn`: its memory is not the pool that Node shares among small buffers. */
+  constructor(bytes: number, isOwn = false) {
+    this.#buffer = isOwn ? Buffer.allocUnsafeSlow(bytes) : Buffer.allocUnsafe(bytes);
   }
 
   get length(): number {

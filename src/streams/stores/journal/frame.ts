@@ -18,6 +18,8 @@ import { encodeChange, encodeDataRecord, type Moved } from "./records.ts";
 
 /** From this size on, a copy costs more than a buffer of its own. */
 const LARGE_BYTES = 16 * 1024;
+/** A frame of one or two small appends is not worth memory of its own. */
+const OWN_BYTES = 640;
 
 /** Consecutive data records of one stream in one frame. */
 export interface DataRun {
@@ -29,12 +31,15 @@ export interface DataRun {
   bytes: number;
 }
 
+/** Data in a frame, or beside it. */
 export interface PlacedData {
   readonly stream: StreamId;
   readonly start: Offset;
-  readonly data: Uint8Array;
-  /** The bytes belong to the caller: make a copy to keep them. */
-  readonly isBorrowed: boolean;
+  readonly length: number;
+  /** Where its copy begins in `written`, if it has one. */
+  readonly at: number;
+  /** Undefined: it was copied. Else these bytes, which belong to the caller: make a copy to keep them. */
+  readonly borrowed: Uint8Array | undefined;
 }
 
 export interface Frame {
@@ -42,6 +47,8 @@ export interface Frame {
   readonly bytes: number;
   readonly crc: number;
   readonly runs: readonly DataRun[];
+  /** Everything but borrowed data. */
+  readonly written: Uint8Array;
   readonly data: readonly PlacedData[];
 }
 
@@ -83,26 +90,17 @@ interface Piece {
   readonly data: Uint8Array;
 }
 
-/** Data on its way into a frame; `data` is the copy in the frame once that is complete, or the caller's own bytes. */
-interface Pending {
-  readonly stream: StreamId;
-  readonly start: Offset;
-  data: Uint8Array;
-  readonly isBorrowed: boolean;
-  /** Where the copy lies in the writer. */
-  readonly at: number;
-}
-
 export class FrameBuilder {
   readonly #writer: ByteWriter;
   readonly #pieces: Piece[] = [];
-  readonly #pending: Pending[] = [];
+  readonly #placed: PlacedData[] = [];
   readonly #runs = new Runs();
   #largeBytes = 0;
   #records = 0;
 
   constructor(bytesExpected: number) {
-    this.#writer = new ByteWriter(FRAME_HEADER_BYTES + bytesExpected);
+    // The cache of tails keeps the memory of a frame with enough data, and none that other parts of the process share.
+    this.#writer = new ByteWriter(FRAME_HEADER_BYTES + bytesExpected, bytesExpected > OWN_BYTES);
     this.#writer.zeros(FRAME_HEADER_BYTES);
   }
 
@@ -129,9 +127,10 @@ export class FrameBuilder {
     }
     this.#records += 1;
     if (data.length === 0) return; // A close alone has nothing to read.
-    const isBorrowed = copyAt === undefined;
-    this.#pending.push({ stream, start, data, isBorrowed, at: copyAt ?? 0 });
-    this.#runs.add(stream, start, advance(start, data.length), at, this.bytes - at);
+    const { length } = data;
+    const borrowed = copyAt === undefined ? data : undefined;
+    this.#placed.push({ stream, start, length, at: copyAt ?? 0, borrowed });
+    this.#runs.add(stream, start, advance(start, length), at, this.bytes - at);
   }
 
   /** Completes the frame. Read `frameBytes` before, to choose the segment that gives the salt. */
@@ -152,11 +151,8 @@ export class FrameBuilder {
     assert(size === alignFrame(bytes), "a frame has other bytes than its header says");
     const crc = checksum(buffers, bytes, start.salt);
     written.writeUInt32LE(crc, 4);
-    for (const one of this.#pending) {
-      if (!one.isBorrowed) one.data = written.subarray(one.at, one.at + one.data.length);
-    }
-    const data = this.#pending;
-    return { buffers, bytes, crc, runs: this.#runs.list, data };
+    const data = this.#placed;
+    return { buffers, bytes, crc, runs: this.#runs.list, written, data };
   }
 
   #cut(written: Buffer): Uint8Array[] {

@@ -305,7 +305,7 @@ export class JournalStore implements Store {
   async #commit(changes: readonly Change[]): Promise<void> {
     let bytes = 64 * changes.length;
     for (const change of changes) if (change.kind === "appended") bytes += change.data.length;
-    const builder = new FrameBuilder(Math.min(bytes + 1024, 1024 * 1024));
+    const builder = new FrameBuilder(Math.min(bytes + 256, 1024 * 1024));
     const placement = new Placement();
     const ends = new Map<StreamId, Offset>();
     for (const change of changes) {
@@ -323,7 +323,7 @@ export class JournalStore implements Store {
     const frame = await this.#writeFrame(builder, changes.length);
     placement.runs(frame.runs);
     placement.apply(this.#index, frame.segment, frame.position);
-    this.#cache.addFrame(frame.data);
+    this.#cache.addFrame(frame);
     for (const change of changes) {
       if (change.kind === "removed") this.#cache.remove(change.stream);
       if (change.kind === "removed" || change.kind === "trimmed") this.#hasFreed = true;

@@ -107,11 +107,13 @@ test("small entries of large frames keep no more memory than the cache may have"
   for (let frame = 0; frame < 100; frame += 1) {
     const memory = new Uint8Array(frameBytes);
     const large = (1000 + frame) as StreamId;
-    const isBorrowed = false;
-    cache.addFrame([
-      { stream: large, start: 0 as Offset, data: memory.subarray(520), isBorrowed },
-      { stream: live, start: (520 * frame) as Offset, data: memory.subarray(0, 520), isBorrowed },
-    ]);
+    const borrowed = undefined;
+    const length = frameBytes - 520;
+    const data = [
+      { stream: large, start: 0 as Offset, length, at: 520, borrowed },
+      { stream: live, start: (520 * frame) as Offset, length: 520, at: 0, borrowed },
+    ];
+    cache.addFrame({ written: memory, data });
     cache.remove(large);
     expect(cache.bytes).toBeLessThanOrEqual(bytesMax);
   }
@@ -126,11 +128,26 @@ test("small entries of large frames keep no more memory than the cache may have"
   expect(heldBytes).toBeLessThanOrEqual(bytesMax);
 });
 
+test("appends that share a frame each come back as they are", () => {
+  const cache = new TailCache(1 << 20);
+  const memory = new Uint8Array(1010).map((_, at) => at % 251);
+  const written = memory.subarray(10);
+  const data = [0, 300, 600].map((at, index) => {
+    const start = (index * 290) as Offset;
+    return { stream: 1 as StreamId, start, length: 290, at, borrowed: undefined };
+  });
+  cache.addFrame({ written, data });
+  const page = cache.read(1 as StreamId, 0 as Offset, 870 as Offset, Infinity);
+  const expected = data.map(({ at }) => Buffer.from(written.subarray(at, at + 290)));
+  expect(page?.appends).toEqual(expected);
+});
+
 test("a frame of which little is data is copied, not kept", () => {
   const cache = new TailCache(1 << 20);
   const memory = new Uint8Array(900_000);
-  const data = memory.subarray(0, 100);
-  cache.addFrame([{ stream: 1 as StreamId, start: 0 as Offset, data, isBorrowed: false }]);
+  const start = 0 as Offset;
+  const data = [{ stream: 1 as StreamId, start, length: 100, at: 0, borrowed: undefined }];
+  cache.addFrame({ written: memory, data });
   expect(cache.bytes).toBeLessThan(20_000);
   const page = cache.read(1 as StreamId, 0 as Offset, 100 as Offset, 1000);
   expect(page?.appends[0]?.buffer.byteLength).toBeLessThan(20_000);
@@ -142,9 +159,10 @@ test("copies share memory with each other, and with nothing else of the process"
   const others: Buffer[] = [];
   for (let at = 0; at < 100; at += 1) {
     others.push(Buffer.from("another part of the process takes small buffers, too".repeat(20)));
-    const data = Uint8Array.of(at);
-    cache.addFrame([{ stream, start: at as Offset, data, isBorrowed: true }]);
-    data[0] = 255;
+    const borrowed = Uint8Array.of(at);
+    const data = [{ stream, start: at as Offset, length: 1, at: 0, borrowed }];
+    cache.addFrame({ written: new Uint8Array(0), data });
+    borrowed[0] = 255;
   }
   const page = cache.read(stream, 0 as Offset, 100 as Offset, Infinity);
   expect(page?.appends.map(([byte]) => byte)).toEqual(Array.from({ length: 100 }, (_, at) => at));

@@ -4,21 +4,26 @@
  *   - the cached data of a stream ends at its tail and has no holes;
  *   - the oldest data of all streams is dropped first;
  *   - held memory counts: a small part of a large buffer keeps the whole buffer, and counts as all of it;
- *   - removed streams leave nothing behind that grows with their number.
+ *   - removed streams leave nothing behind that grows with their number;
+ *   - an entry is three numbers and a holder, and no object of its own: an object that lives for seconds is what garbage collection
+ *     pays most for (decision 0170).
  */
 
 import { assert } from "../../../base/assert.ts";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import type { Page } from "../../store.ts";
-import type { PlacedData } from "./frame.ts";
+import type { Frame } from "./frame.ts";
 
 interface CachedStream {
   /** Offsets where the cached appends start; the first `gone` of them have been dropped. */
   starts: Offset[];
-  appends: Uint8Array[];
+  /** Where each of them lies in its memory. */
+  places: number[];
   /** The memory that each of them keeps. */
   holders: Holder[];
   gone: number;
+  /** Where the last of them ends. */
+  end: Offset;
 }
 
 /** Memory that entries share: that of a frame, or a piece for copies. */
@@ -28,7 +33,7 @@ interface Holder {
 }
 
 /** What an entry costs besides its bytes, and what a stream with entries costs besides those. */
-const ENTRY_BYTES = 160;
+const ENTRY_BYTES = 64;
 const STREAM_BYTES = 320;
 /**
  * The memory in which copies of small data share a piece. Not Node's pool of small buffers: other parts of the process share that one, so that a
@@ -66,47 +71,60 @@ export class TailCache {
   }
 
   /** Adds the data of one frame. Copies borrowed data, and data that would keep more than twice its size. */
-  addFrame(placed: readonly PlacedData[]): void {
+  addFrame({ written, data: placed }: Pick<Frame, "written" | "data">): void {
     let shared = 0;
-    let held = 0;
-    for (const { data, isBorrowed } of placed) {
-      if (isBorrowed) continue;
-      shared += data.length;
-      held = data.buffer.byteLength;
-    }
-    const isWorthIt = 2 * shared >= held;
-    for (const { stream, start, data, isBorrowed } of placed) {
-      this.add(stream, start, isBorrowed || !isWorthIt ? this.#copy(data) : data);
+    for (const { borrowed, length } of placed) if (borrowed === undefined) shared += length;
+    const isWorthIt = 2 * shared >= written.buffer.byteLength;
+    for (const { stream, start, length, at, borrowed } of placed) {
+      if (borrowed !== undefined) this.#addCopy(stream, start, borrowed, 0, length);
+      else if (isWorthIt)
+        this.#keep(stream, start, written.buffer, written.byteOffset + at, length);
+      else this.#addCopy(stream, start, written, at, length);
     }
   }
 
-  #copy(data: Uint8Array): Uint8Array {
-    if (data.length > PIECE_BYTES / 2) return new Uint8Array(data);
-    if (this.#pieceUsed + data.length > this.#piece.length) {
+  /** Adds data that nobody else writes to. */
+  add(stream: StreamId, start: Offset, data: Uint8Array): void {
+    this.#keep(stream, start, data.buffer, data.byteOffset, data.length);
+  }
+
+  #addCopy(stream: StreamId, start: Offset, bytes: Uint8Array, at: number, length: number): void {
+    const source = bytes.subarray(at, at + length);
+    if (length > PIECE_BYTES / 2) {
+      this.add(stream, start, new Uint8Array(source));
+      return;
+    }
+    if (this.#pieceUsed + length > this.#piece.length) {
       this.#piece = Buffer.allocUnsafeSlow(PIECE_BYTES);
       this.#pieceUsed = 0;
     }
-    const copy = this.#piece.subarray(this.#pieceUsed, this.#pieceUsed + data.length);
-    copy.set(data);
-    this.#pieceUsed += data.length;
-    return copy;
+    const { buffer, byteOffset } = this.#piece;
+    this.#piece.set(source, this.#pieceUsed);
+    this.#keep(stream, start, buffer, byteOffset + this.#pieceUsed, length);
+    this.#pieceUsed += length;
   }
 
-  add(stream: StreamId, start: Offset, data: Uint8Array): void {
-    const holder = this.#hold(data.buffer);
+  #keep(
+    stream: StreamId,
+    start: Offset,
+    memory: ArrayBufferLike,
+    place: number,
+    length: number,
+  ): void {
+    const holder = this.#hold(memory);
+    const end = advance(start, length);
     let cached = this.#streams.get(stream);
     if (cached === undefined) {
       // An array that begins with its first element has room for that alone. Most streams need no more.
-      cached = { starts: [start], appends: [data], holders: [holder], gone: 0 };
+      cached = { starts: [start], places: [place], holders: [holder], gone: 0, end };
       this.#streams.set(stream, cached);
       this.#bytes += STREAM_BYTES;
     } else {
-      const last = cached.appends.length - 1;
-      const end = (cached.starts[last] ?? 0) + (cached.appends[last]?.length ?? 0);
-      assert(end === start, "the cached data of a stream has a hole");
+      assert(cached.end === start, "the cached data of a stream has a hole");
       cached.starts.push(start);
-      cached.appends.push(data);
+      cached.places.push(place);
       cached.holders.push(holder);
+      cached.end = end;
     }
     this.#queue.push(cached);
     this.#owners.push(stream);
@@ -123,7 +141,7 @@ export class TailCache {
     for (let at = this.#drained; at < this.#queue.length; at += 1) {
       const cached = this.#queue[at];
       const owner = this.#owners[at];
-      if (cached === undefined || owner === undefined || cached.appends.length === 0) continue;
+      if (cached === undefined || owner === undefined || cached.starts.length === 0) continue;
       queue.push(cached);
       owners.push(owner);
     }
@@ -163,16 +181,15 @@ export class TailCache {
     const index = findStart(cached.starts, cached.gone, from);
     const start = cached.starts[index] ?? from;
     // No append holds an offset at the tail.
-    if (start + (cached.appends[index]?.length ?? 0) <= from) return { start: from, appends: [] };
+    if (endOf(cached, index) <= from) return { start: from, appends: [] };
     const appends: Uint8Array[] = [];
     let position = start;
-    for (let at = index; at < cached.appends.length && position < to; at += 1) {
-      const append = cached.appends[at];
-      if (append === undefined) break;
-      if (appends.length > 0 && position + append.length - start > bytesMax) break;
-      const left = to - position;
-      appends.push(append.length <= left ? append : append.subarray(0, left));
-      position = advance(position, append.length);
+    for (let at = index; at < cached.starts.length && position < to; at += 1) {
+      const length = endOf(cached, at) - position;
+      if (appends.length > 0 && position + length - start > bytesMax) break;
+      const { memory } = cached.holders[at] ?? NO_HOLDER;
+      appends.push(Buffer.from(memory, cached.places[at], Math.min(length, to - position)));
+      position = advance(position, length);
     }
     return { start, appends };
   }
@@ -183,12 +200,12 @@ export class TailCache {
     this.#streams.delete(stream);
     this.#bytes -= STREAM_BYTES;
     // Its places in the queue stay for a while, and are empty.
-    this.#empty += cached.appends.length - cached.gone;
-    for (let at = cached.gone; at < cached.appends.length; at += 1) {
+    this.#empty += cached.starts.length - cached.gone;
+    for (let at = cached.gone; at < cached.holders.length; at += 1) {
       this.#release(cached.holders[at]);
     }
     cached.starts = [];
-    cached.appends = [];
+    cached.places = [];
     cached.holders = [];
     cached.gone = 0;
   }
@@ -197,23 +214,21 @@ export class TailCache {
     const cached = this.#queue[this.#drained];
     const owner = this.#owners[this.#drained];
     this.#drained += 1;
-    const append = cached?.appends[cached.gone];
-    if (cached === undefined || append === undefined) {
+    if (cached === undefined || cached.gone === cached.starts.length) {
       this.#empty -= 1;
       return;
     }
     this.#release(cached.holders[cached.gone]);
-    cached.appends[cached.gone] = EMPTY;
     cached.holders[cached.gone] = NO_HOLDER;
     cached.gone += 1;
-    if (cached.gone === cached.appends.length) {
+    if (cached.gone === cached.starts.length) {
       if (owner !== undefined && this.#streams.get(owner) === cached) {
         this.#streams.delete(owner);
         this.#bytes -= STREAM_BYTES;
       }
-    } else if (cached.gone > 64 && cached.gone * 2 > cached.appends.length) {
+    } else if (cached.gone > 64 && cached.gone * 2 > cached.starts.length) {
       cached.starts = cached.starts.slice(cached.gone);
-      cached.appends = cached.appends.slice(cached.gone);
+      cached.places = cached.places.slice(cached.gone);
       cached.holders = cached.holders.slice(cached.gone);
       cached.gone = 0;
     }
@@ -222,6 +237,10 @@ export class TailCache {
 
 const EMPTY = new Uint8Array(0);
 const NO_HOLDER: Holder = { memory: new ArrayBuffer(0), entries: 0 };
+
+function endOf({ starts, end }: CachedStream, index: number): Offset {
+  return starts[index + 1] ?? end;
+}
 
 function findStart(starts: readonly Offset[], from: number, offset: Offset): number {
   let low = from;
