@@ -319,6 +319,39 @@ export const journalFaults: readonly Fault[] = [
     },
   },
   {
+    name: "a write of the main thread that the kernel cuts is taken for success",
+    guarantee: "G1",
+    file: "src/streams/stores/file/node-disk.ts",
+    find: "const left = count === 0 ? buffers : skip(buffers, count);",
+    replace: "const left = count === 0 ? buffers : [];",
+    caughtBy: {
+      file: "src/streams/stores/file/node-disk.test.ts",
+      test: "a short durable write is done by the main thread, and is whole if the kernel takes it in parts",
+    },
+  },
+  {
+    name: "a slow disk holds the main thread at each write",
+    guarantee: "G34",
+    file: "src/streams/stores/file/node-disk.ts",
+    find: "if (tookMs > SHORT_MS_MAX) {",
+    replace: "if (tookMs > SHORT_MS_MAX * 1e9) {",
+    caughtBy: {
+      file: "src/streams/stores/file/node-disk.test.ts",
+      test: "while a disk is slow, the pool writes, and the main thread tries again only after many writes",
+    },
+  },
+  {
+    name: "the cache of tails hands out the bytes of another append",
+    guarantee: "G8",
+    file: "src/streams/stores/journal/tail-cache.ts",
+    find: "written.byteOffset + at",
+    replace: "written.byteOffset + (placed[0]?.at ?? 0)",
+    caughtBy: {
+      file: "src/streams/stores/journal/tail-cache.test.ts",
+      test: "appends that share a frame each come back as they are",
+    },
+  },
+  {
     name: "no commit waits for a snapshot",
     guarantee: "G11",
     file: "src/streams/stores/journal/replay-bound.ts",

@@ -4,17 +4,36 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, expect, test, vi } from "vitest";
 import { pattern } from "../../../testing/store-case-kit.ts";
+import type { DiskFile } from "./disk.ts";
 import { openNodeDisk } from "./node-disk.ts";
 
 /** What the kernel does with the next calls. The calls themselves are real. */
-const kernel = vi.hoisted(() => ({ writeBytesMax: Infinity, syncs: 0, openFlags: [] as number[] }));
+const kernel = vi.hoisted(() => ({
+  writeBytesMax: Infinity,
+  syncs: 0,
+  openFlags: [] as number[],
+  /** Writes of the thread pool, and of the main thread. */
+  poolWrites: 0,
+  mainWrites: 0,
+  /** How long a write of the main thread takes. */
+  mainMs: 0,
+  nowMs: 0,
+  mainError: undefined as Error | undefined,
+}));
 
 vi.mock("node:fs", async (original) => {
   const real = await original<typeof fs>();
   type Done = (error: NodeJS.ErrnoException | null, bytes: number) => void;
   return {
     ...real,
+    writeSync(fd: number, buffer: Uint8Array, offset: number, length: number, at: number) {
+      kernel.mainWrites += 1;
+      if (kernel.mainError !== undefined) throw kernel.mainError;
+      kernel.nowMs += kernel.mainMs;
+      return real.writeSync(fd, buffer, offset, Math.min(length, kernel.writeBytesMax), at);
+    },
     write(fd: number, buffer: Uint8Array, offset: number, length: number, at: number, done: Done) {
+      kernel.poolWrites += 1;
       real.write(fd, buffer, offset, Math.min(length, kernel.writeBytesMax), at, done);
     },
     writev(fd: number, buffers: readonly Uint8Array[], at: number, done: Done) {
@@ -39,7 +58,9 @@ vi.mock("node:fs", async (original) => {
 const root = fs.mkdtempSync(join(tmpdir(), "hapax-node-disk-"));
 
 afterEach(() => {
-  Object.assign(kernel, { writeBytesMax: Infinity, syncs: 0, openFlags: [] });
+  vi.restoreAllMocks();
+  const writes = { poolWrites: 0, mainWrites: 0, mainMs: 0, mainError: undefined };
+  Object.assign(kernel, { writeBytesMax: Infinity, syncs: 0, openFlags: [], ...writes });
 });
 
 afterAll(() => {
@@ -92,6 +113,72 @@ test("a durable file is opened so that a write returns when it is on the disk", 
   expect(isSynchronous || kernel.syncs === 1).toBe(true);
   await file.close();
 });
+
+/** Time passes only while the main thread writes: how fast this machine is must not decide. */
+async function openDurable(): Promise<DiskFile> {
+  vi.spyOn(performance, "now").mockImplementation(() => kernel.nowMs);
+  const disk = openNodeDisk(directory(), true);
+  await (await disk.open("one", "create")).close();
+  return disk.open("one", "durable");
+}
+
+const KNOWS_SYNCHRONOUS_WRITES = fs.constants.O_DSYNC !== undefined;
+
+test.skipIf(!KNOWS_SYNCHRONOUS_WRITES)(
+  "a short durable write is done by the main thread, and is whole if the kernel takes it in parts",
+  async () => {
+    const file = await openDurable();
+    const data = pattern(300, 1);
+    for (const [index, writeBytesMax] of [Infinity, 299, 7].entries()) {
+      kernel.writeBytesMax = writeBytesMax;
+      await file.write([data], index * 300);
+      expect(kernel.mainWrites).toBe(index + 1);
+    }
+    expect(kernel.poolWrites).toBe(1 + Math.ceil(293 / 7));
+    expect((await file.read(0, 1000)).equals(Buffer.concat([data, data, data]))).toBe(true);
+    await file.close();
+  },
+);
+
+test("longer durable writes, and writes of many buffers, are done by the pool", async () => {
+  const file = await openDurable();
+  await file.write([pattern(100_000, 1)], 0);
+  await file.write([pattern(3, 2), pattern(4, 3)], 100_000);
+  expect(kernel.mainWrites).toBe(0);
+  expect(await file.size()).toBe(100_007);
+  await file.close();
+});
+
+test.skipIf(!KNOWS_SYNCHRONOUS_WRITES)(
+  "while a disk is slow, the pool writes, and the main thread tries again only after many writes",
+  async () => {
+    const file = await openDurable();
+    kernel.mainMs = 5;
+    const write = async (times: number): Promise<readonly number[]> => {
+      for (let count = 0; count < times; count += 1) await file.write([Buffer.alloc(10)], 0);
+      return [kernel.mainWrites, kernel.poolWrites];
+    };
+    expect(await write(101)).toEqual([1, 100]);
+    expect(await write(102)).toEqual([3, 200]);
+    kernel.mainMs = 0.4;
+    expect(await write(100)).toEqual([3, 300]);
+    expect(await write(100)).toEqual([103, 300]);
+    kernel.mainMs = 30_000;
+    expect(await write(10_001)).toEqual([104, 10_300]);
+    await file.close();
+  },
+);
+
+test.skipIf(!KNOWS_SYNCHRONOUS_WRITES)(
+  "a write of the main thread that fails is not tried again",
+  async () => {
+    const file = await openDurable();
+    kernel.mainError = Object.assign(new Error("no more room"), { code: "ENOSPC" });
+    await expect(file.write([Buffer.alloc(10)], 0)).rejects.toMatchObject({ code: "ENOSPC" });
+    expect([kernel.mainWrites, kernel.poolWrites]).toEqual([1, 0]);
+    await file.close();
+  },
+);
 
 test("the directory is synced when it is asked for, and not when the page cache is trusted", async () => {
   const path = directory();

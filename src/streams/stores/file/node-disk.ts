@@ -22,11 +22,13 @@ export function openNodeDisk(directory: string, isDurable: boolean): Disk {
     create: O_RDWR | O_CREAT | O_EXCL,
   };
   const syncsEachWrite = isDurable && O_DSYNC === undefined;
+  const short = new ShortWrites();
   return {
     list: () => fs.promises.readdir(directory),
     async open(name, mode) {
       const handle = await openFd(join(directory, name), flags[mode]);
-      return createFile(handle, isDurable, mode, mode === "durable" && syncsEachWrite);
+      if (mode !== "durable") return createFile(handle, isDurable, mode, undefined);
+      return createFile(handle, isDurable, mode, syncsEachWrite ? "sync" : short);
     },
     rename: (from, to) => fs.promises.rename(join(directory, from), join(directory, to)),
     remove: (name) => fs.promises.unlink(join(directory, name)),
@@ -48,7 +50,8 @@ function createFile(
   fd: number,
   isDurable: boolean,
   mode: DiskMode,
-  syncsEachWrite: boolean,
+  // How a write becomes durable. Undefined: it does not.
+  way: ShortWrites | "sync" | undefined,
 ): DiskFile {
   const sync = (): Promise<void> =>
     isDurable
@@ -66,13 +69,53 @@ function createFile(
         ? readFully(fd, position, length, into)
         : reads.run(() => readFully(fd, position, length, into)),
     async write(buffers, position) {
-      await writeFully(fd, buffers, position);
-      if (syncsEachWrite) await sync();
+      const count = way instanceof ShortWrites ? way.write(fd, buffers, position) : 0;
+      const left = count === 0 ? buffers : skip(buffers, count);
+      if (left.length > 0) await writeFully(fd, left, position + count);
+      if (way === "sync") await sync();
     },
     sync,
     close: () => closeFd(fd),
   };
 }
+
+/**
+ * Durable writes that the main thread does itself. A trip to the thread pool costs as much as a short write on a good disk: two
+ * threads have to be woken. Meanwhile nothing else is done, so a write may be so only while the disk is fast: after one that took long,
+ * many go to the pool before the next one is tried. docs/decisions/0170 has the figures.
+ */
+class ShortWrites {
+  /** Writes that still go to the pool. */
+  #toPool = 0;
+
+  /** Returns how many bytes it has written. 0: the pool is to write them. */
+  write(fd: number, buffers: readonly Uint8Array[], position: number): number {
+    const [first] = buffers;
+    if (first === undefined || buffers.length > 1 || first.length > SHORT_BYTES_MAX) return 0;
+    if (this.#toPool > 0) {
+      this.#toPool -= 1;
+      return 0;
+    }
+    const begunMs = performance.now();
+    const count = fs.writeSync(fd, first, 0, first.length, position);
+    const tookMs = performance.now() - begunMs;
+    if (tookMs > SHORT_MS_MAX) {
+      this.#toPool = Math.min(TO_POOL_MAX, Math.ceil(tookMs * TO_POOL_PER_MS));
+    }
+    return count;
+  }
+}
+
+/** A frame of a few small appends. When there are more, the pool writes while the next ones are decided. */
+const SHORT_BYTES_MAX = 4096;
+/** A write that takes longer than this is slow. */
+const SHORT_MS_MAX = 0.5;
+/**
+ * The longer a slow write took, the more writes go to the pool before the next attempt: a disk that takes five milliseconds holds the main
+ * thread for one of a hundred writes, and one that has a moment of weakness is used as before soon after it.
+ */
+const TO_POOL_PER_MS = 20;
+const TO_POOL_MAX = 10_000;
 
 async function readFully(
   fd: number,
