@@ -2,6 +2,7 @@
 
 import * as fs from "node:fs";
 import { join } from "node:path";
+import { systemClock } from "../../../base/clock.ts";
 import { Turns } from "../../../base/turns.ts";
 import type { Disk, DiskFile, DiskMode } from "./disk.ts";
 
@@ -96,9 +97,9 @@ class ShortWrites {
       this.#toPool -= 1;
       return 0;
     }
-    const begunMs = performance.now();
+    const begunMs = systemClock.steadyMs();
     const count = fs.writeSync(fd, first, 0, first.length, position);
-    const tookMs = performance.now() - begunMs;
+    const tookMs = systemClock.steadyMs() - begunMs;
     if (tookMs > SHORT_MS_MAX) {
       this.#toPool = Math.min(TO_POOL_MAX, Math.ceil(tookMs * TO_POOL_PER_MS));
     }

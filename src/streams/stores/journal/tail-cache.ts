@@ -83,7 +83,7 @@ export class TailCache {
     }
   }
 
-  /** Adds data that nobody else writes to. */
+  /** Adds data whose bytes never change. */
   add(stream: StreamId, start: Offset, data: Uint8Array): void {
     this.#keep(stream, start, data.buffer, data.byteOffset, data.length);
   }
