@@ -5,6 +5,8 @@ import type { Fault } from "./faults.ts";
 const TABLES = "src/streams/stores/postgres/postgres-tables.ts";
 const FENCE = "src/streams/stores/postgres/fence.ts";
 const OWNERSHIP = "src/streams/stores/postgres/ownership.ts";
+const HOSTS = "src/streams/stores/postgres/hosts.ts";
+const HOSTS_TEST = "src/streams/stores/postgres/hosts.test.ts";
 const STORE_TEST = "test/postgres/store.test.ts";
 const SIMULATION = "test/postgres/simulation.test.ts";
 const HISTORIES =
@@ -97,6 +99,28 @@ export const postgresFaults: readonly Fault[] = [
     caughtBy: on(
       "G81 the warning of a server that gives up the wait for its standby makes an answer doubtful",
     ),
+  },
+  {
+    name: "postgres: a host that was replaced is taken for the primary again",
+    guarantee: "G81",
+    file: HOSTS,
+    find: "if (this.#isEarlier(primary)) {",
+    replace: 'if (this.#isEarlier({ ...primary, timeline: "" })) {',
+    caughtBy: {
+      file: HOSTS_TEST,
+      test: "G81 a host that was replaced and does not know it is not taken for the primary again",
+    },
+  },
+  {
+    name: "postgres: a statement waits for a primary that was replaced",
+    guarantee: "G81",
+    file: HOSTS,
+    find: "if (await this.#isReplaced(primary)) {",
+    replace: 'if ((await this.#isReplaced(primary)) && primary.timeline === "") {',
+    caughtBy: {
+      file: HOSTS_TEST,
+      test: "a primary that does not answer is left when another host has taken its place, and not before",
+    },
   },
   {
     name: "postgres: a sweep drops the table of the next segment",

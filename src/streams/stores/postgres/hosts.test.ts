@@ -15,15 +15,30 @@ test("a URL with several hosts is one URL for each", () => {
   );
 });
 
+interface TestHost extends Session {
+  isStandby: boolean;
+  isAway: boolean;
+  /** It answers questions, and no statement. */
+  isSilent: boolean;
+  timeline: string | undefined;
+}
+
 /** A host that can change its part. */
-function host(name: string): Session & { isStandby: boolean; isAway: boolean } {
+function host(name: string): TestHost {
   return {
     isStandby: true,
     isAway: false,
+    isSilent: false,
+    timeline: undefined,
     async run(text) {
       if (this.isAway) throw new Error(`${name} is away`);
-      if (text.includes("pg_is_in_recovery"))
-        return { rows: [{ is_standby: this.isStandby }], isSure: true };
+      if (text.includes("pg_is_in_recovery")) {
+        const { isStandby, timeline } = this;
+        if (text.includes("pg_current_wal_lsn") && timeline === undefined)
+          throw new StatementRefused("0A000", "not supported");
+        return { rows: [{ is_standby: isStandby, timeline }], isSure: true };
+      }
+      if (this.isSilent) return new Promise(() => undefined);
       if (this.isStandby) throw new StatementRefused("25006", "read-only");
       return { rows: [{ name }], isSure: true };
     },
@@ -56,6 +71,51 @@ test("a host that is frozen does not keep the primary from being found again", a
   clock.advance(5000);
   expect(await lost).toContain("no primary has answered");
   [a.isAway, a.isStandby] = [false, false];
+  expect((await hosts.run("x")).rows).toEqual([{ name: "a" }]);
+});
+
+test("a primary that does not answer is left when another host has taken its place, and not before", async () => {
+  const clock = createVirtualClock();
+  const [a, b] = [host("a"), host("b")];
+  [a.isStandby, a.timeline] = [false, "00000001"];
+  const hosts = new HostSessions([a, b], clock);
+  await hosts.run("x");
+  a.isSilent = true;
+  let outcome = "";
+  void hosts
+    .run("x")
+    .then(String, String)
+    .then((text) => (outcome = text));
+  const silence = async (): Promise<void> => {
+    clock.advance(2000);
+    for (let turns = 0; turns < 3; turns += 1)
+      await new Promise((resolve) => setImmediate(resolve));
+  };
+  await silence();
+  await silence();
+  // It may be waiting for its standby, and nobody else is the primary.
+  expect(outcome).toBe("");
+  [b.isStandby, b.timeline] = [false, "00000002"];
+  await silence();
+  expect(outcome).toContain("another host has taken its place");
+  expect((await hosts.run("x")).rows).toEqual([{ name: "b" }]);
+  expect(clock.pending).toBe(0);
+});
+
+test("G81 a host that was replaced and does not know it is not taken for the primary again", async () => {
+  const [a, b] = [host("a"), host("b")];
+  [a.isStandby, a.timeline] = [false, "00000001"];
+  const hosts = new HostSessions([a, b]);
+  expect((await hosts.run("x")).rows).toEqual([{ name: "a" }]);
+  a.isAway = true;
+  [b.isStandby, b.timeline] = [false, "0000000A"];
+  await expect(hosts.run("x")).rejects.toThrow("away");
+  expect((await hosts.run("x")).rows).toEqual([{ name: "b" }]);
+  [a.isAway, b.isAway] = [false, true];
+  await expect(hosts.run("x")).rejects.toThrow("away");
+  await expect(hosts.run("x")).rejects.toThrow("timeline=00000001, latest=0000000A");
+  // Promoted by somebody: the store itself finds what is missing there.
+  a.timeline = "0000000B";
   expect((await hosts.run("x")).rows).toEqual([{ name: "a" }]);
 });
 

@@ -20,6 +20,13 @@ const READ_ONLY = "25006";
 const CONNECT_MS = 5000;
 /** How long to look for the primary before all hosts are asked anew. One that is frozen accepts connections, and never answers. */
 const SEARCH_MS = 5000;
+/** How long a statement goes without an answer before the other hosts are asked whether one of them has become the primary. */
+const SILENCE_MS = 2000;
+/** A promotion begins the next timeline: eight digits, the same for all who follow it. */
+const ASK =
+  "SELECT pg_is_in_recovery() AS is_standby, CASE WHEN NOT pg_is_in_recovery() THEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END AS timeline";
+/** For servers that do not show their WAL. */
+const ASK_LESS = "SELECT pg_is_in_recovery() AS is_standby, NULL AS timeline";
 
 /** Splits the URL of several hosts into one URL for each. */
 export function hostUrls(url: string): readonly string[] {
@@ -113,12 +120,24 @@ async function openWith(url: string, connections: number): Promise<Session> {
   return new HostSessions(urls.map((one) => open(one, connections)));
 }
 
-/** Several hosts, of which one is the primary. */
+/** A host that says it is the primary. */
+interface Primary {
+  readonly host: Session;
+  /** Empty if the server does not show it. */
+  readonly timeline: string;
+}
+
+/**
+ * Several hosts, of which one is the primary. One that was replaced may not know it yet: a frozen server that wakes up still takes
+ * itself for the primary. Its timeline is earlier than that of its successor, and no session goes back to an earlier timeline.
+ */
 export class HostSessions implements Session {
   readonly #hosts: readonly Session[];
   readonly #clock: Clock;
-  #primary: Session | undefined;
-  #search: Promise<Session> | undefined;
+  #primary: Primary | undefined;
+  #search: Promise<Primary> | undefined;
+  /** The latest that a primary has had. */
+  #timeline = "";
 
   constructor(hosts: readonly Session[], clock: Clock = systemClock) {
     this.#hosts = hosts;
@@ -126,13 +145,14 @@ export class HostSessions implements Session {
   }
 
   async run(text: string, values?: readonly unknown[]): Promise<Answer> {
-    const host = this.#primary ?? (await this.#find());
+    if (this.#primary !== undefined && this.#isEarlier(this.#primary)) this.#primary = undefined;
+    const primary = this.#primary ?? (await this.#find());
     try {
-      return await host.run(text, values);
+      return await this.#untilReplaced(primary, primary.host.run(text, values));
     } catch (error) {
       // A refusal says that the host works. One that has become a standby refuses writes.
       const isGone = !(error instanceof StatementRefused) || error.state === READ_ONLY;
-      if (isGone && this.#primary === host) this.#primary = undefined;
+      if (isGone && this.#primary?.host === primary.host) this.#primary = undefined;
       throw error;
     }
   }
@@ -141,18 +161,47 @@ export class HostSessions implements Session {
     await Promise.all(this.#hosts.map((host) => host.close()));
   }
 
-  #find(): Promise<Session> {
+  /** Waits for an answer. It counts as lost when another host has taken the place of the primary. */
+  #untilReplaced(primary: Primary, answer: Promise<Answer>): Promise<Answer> {
+    return new Promise((resolve, reject) => {
+      let cancel = (): void => undefined;
+      const wait = (): void => {
+        cancel = this.#clock.after(SILENCE_MS, () => void look());
+      };
+      let isOver = false;
+      const look = async (): Promise<void> => {
+        if (await this.#isReplaced(primary)) {
+          reject(new Error("the primary has not answered, and another host has taken its place"));
+        } else if (!isOver) wait();
+      };
+      const end = (): void => {
+        isOver = true;
+        cancel();
+      };
+      wait();
+      answer.finally(end).then(resolve, reject);
+    });
+  }
+
+  async #isReplaced(primary: Primary): Promise<boolean> {
+    if (this.#primary === undefined || this.#primary.host === primary.host) {
+      await this.#find().catch(() => undefined);
+    }
+    return this.#isEarlier(primary);
+  }
+
+  #isEarlier({ timeline }: Primary): boolean {
+    return timeline !== "" && timeline < this.#timeline;
+  }
+
+  #find(): Promise<Primary> {
     this.#search ??= this.#ask().finally(() => (this.#search = undefined));
     return this.#search;
   }
 
   /** Asks all hosts at once: one that does not answer must not hold up the others. */
-  async #ask(): Promise<Session> {
-    const asked = this.#hosts.map(async (host) => {
-      const { rows } = await host.run("SELECT pg_is_in_recovery() AS is_standby", []);
-      if (rows[0]?.["is_standby"] !== false) throw new Error("it is a standby");
-      return host;
-    });
+  async #ask(): Promise<Primary> {
+    const asked = this.#hosts.map((host) => this.#askOne(host));
     let cancel = (): void => undefined;
     const tooLong = new Promise<never>((_, reject) => {
       cancel = this.#clock.after(SEARCH_MS, () => {
@@ -169,6 +218,24 @@ export class HostSessions implements Session {
     } finally {
       cancel();
     }
+  }
+
+  async #askOne(host: Session): Promise<Primary> {
+    const { rows } = await host.run(ASK, []).catch((error: unknown) => {
+      if (error instanceof StatementRefused) return host.run(ASK_LESS, []);
+      throw error;
+    });
+    const { is_standby: isStandby, timeline } = rows[0] ?? {};
+    if (isStandby !== false) throw new Error("it is a standby");
+    const primary = { host, timeline: typeof timeline === "string" ? timeline : "" };
+    if (this.#isEarlier(primary)) {
+      const latest = this.#timeline;
+      throw new Error(
+        `another host has replaced it: timeline=${primary.timeline}, latest=${latest}`,
+      );
+    }
+    if (primary.timeline !== "") this.#timeline = primary.timeline;
+    return primary;
   }
 }
 
