@@ -34,8 +34,16 @@ export function startNode(options: {
   /** Where it listens for its peers, and where they find it. */
   readonly peers?: string;
   readonly advertisePeers?: string;
+  /** The address that it listens on. */
+  readonly host?: string;
+  readonly insecurePublic?: boolean;
+  /** What the command begins with, as that of another network. */
+  readonly prefix?: readonly string[];
 }): Promise<NodeProcess> {
-  const child = spawn(process.execPath, [NODE, JSON.stringify(options)], {
+  const { prefix = [], ...given } = options;
+  const words = [...prefix, process.execPath, NODE, JSON.stringify(given)];
+  const [program = "", ...rest] = words;
+  const child = spawn(program, rest, {
     stdio: ["ignore", "pipe", "pipe", "ipc"],
     env: { ...process.env, NODE_ENV: "production" },
   });

@@ -84,8 +84,25 @@ class Stage {
     );
   }
 
+  /**
+   * Opens the store. A takeover of its own that was late can move the shard away from it: the answer to the first one was lost, the
+   * second was held up, a failover forgot the first, and the third was done before the second arrived. Then it starts again, as a
+   * server does that is told `shard_moved`.
+   */
   async open(
     parts: Partial<PostgresStoreOptions> = {},
+    follower?: ShardFollower,
+  ): Promise<PostgresStore> {
+    try {
+      return await this.#openOnce(parts, follower);
+    } catch (error) {
+      if (!isHapaxError(error, "shard_moved")) throw error;
+      return this.#openOnce(parts);
+    }
+  }
+
+  async #openOnce(
+    parts: Partial<PostgresStoreOptions>,
     follower?: ShardFollower,
   ): Promise<PostgresStore> {
     const tables = new SimulatedLog(this.server, () => this.clock.nowMs());
