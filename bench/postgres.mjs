@@ -1,11 +1,15 @@
 /**
- * `node bench/postgres.mjs [--seconds 1] [--rounds 5] [--without-fsync]`: the store in PostgreSQL, as ratios of one run. A primary and a synchronous
+ * `node bench/postgres.mjs [--seconds 1] [--rounds 5] [--without-fsync] [--only …]`: the store in PostgreSQL, as ratios of one run. A primary and a synchronous
  * standby of its own run on this machine, with fsync, and so do all that is compared: they take turns.
  *
  *   Q1  frames of 200 appends through the store / INSERT of the same bytes by one statement each: at least 0.8
  *   Q2  frames / one row for each append, 200 and 1,000 in a statement: at least 1.4 and 3
  *   Q3  appends over HTTP, 64 connections, without a standby / the same on the store in a directory with fsync: at least 0.45
+ *   Q4, Q5, Q7: nodes of a cluster, in postgres-cluster.mjs
  *   Q6  appends a second, 200 in a frame, with the synchronous standby: at least 60,000
+ *
+ * Q8 is about transactions over shards, which there are none of yet.
+ * `--only statements,servers,cluster,replicated` leaves the rest out.
  */
 
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
@@ -15,6 +19,7 @@ import pg from "pg";
 import { buildIfNeeded, Failure, main } from "../scripts/prepare.mjs";
 import { becomeStandby, launch, makeCluster } from "../test/databases/postgres-server.mjs";
 import { formatMachine, machineOf } from "./machine.mjs";
+import { measureCluster } from "./postgres-cluster.mjs";
 import { startLoad, startServer } from "./processes.mjs";
 import { formatMedian, median } from "./statistics.mjs";
 
@@ -58,14 +63,18 @@ async function takeTurns(ways) {
   return found;
 }
 
-function verdict(label, title, values, least) {
-  const isMet = median(values) >= least;
+function verdict(label, title, values, limit, side = "least") {
+  const isMet = side === "least" ? median(values) >= limit : median(values) <= limit;
   const shown =
-    least > 1000 ? Math.round(median(values)).toLocaleString("en-US") : formatMedian(values);
+    limit > 1000 ? Math.round(median(values)).toLocaleString("en-US") : formatMedian(values);
   console.log(
-    `  ${isMet ? "met    " : "NOT met"}  ${label}  ${title}: ${shown}, at least ${least}`,
+    `  ${isMet ? "met    " : "NOT met"}  ${label}  ${title}: ${shown}, at ${side} ${limit}`,
   );
 }
+
+const onlyAt = process.argv.indexOf("--only");
+const only = onlyAt === -1 ? undefined : (process.argv[onlyAt + 1] ?? "").split(",");
+const isWanted = (part) => only?.includes(part) ?? true;
 
 function ratios(above, below) {
   return above.map((value, at) => value / below[at]);
@@ -233,8 +242,16 @@ await main(async () => {
     console.log(
       `rounds      ${rounds} of ${seconds} s, fsync ${hasFsync ? "on" : "off"}, all on one disk; medians, and ratios within a round`,
     );
-    await compareStatements(url);
-    await compareServers(url, folder);
+    if (isWanted("statements")) await compareStatements(url);
+    if (isWanted("servers")) await compareServers(url, folder);
+    if (isWanted("cluster"))
+      await measureCluster(url, {
+        rounds,
+        seconds,
+        verdict,
+        durability: hasFsync ? "fsync" : "os",
+      });
+    if (!isWanted("replicated")) return;
     await primary.end("SIGINT");
     primary = launch(first.folder, first.data, [...SETTINGS, "synchronous_standby_names=second"]);
     standby = launch(second.folder, second.data, SETTINGS);

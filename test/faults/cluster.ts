@@ -3,6 +3,7 @@
 import type { Fault } from "./faults.ts";
 
 const SERVER_TEST = "src/streams/cluster/cluster-server.test.ts";
+const FRAMES_TEST = "src/streams/runtimes/node-peer-frames.test.ts";
 const SUSPICION_TEST = "src/streams/cluster/node-suspicion.test.ts";
 const LIVES = "SU1 SU2 a node that gives signs, or whose port answers, is left to the lease";
 const on = (test: string) => ({ file: SERVER_TEST, test: `a node of a cluster > ${test}` });
@@ -15,6 +16,28 @@ export const clusterFaults: readonly Fault[] = [
     find: "if (!mayBeResent(exchange)) throw lost();",
     replace: "if (!mayBeResent(exchange) && attempt > 9) throw lost();",
     caughtBy: on("FW1 G92 an append without an identity whose owner was lost"),
+  },
+  {
+    name: "cluster: a call on a connection that ended counts as not sent",
+    guarantee: "G92",
+    file: "src/streams/runtimes/node-peer-frames-sent.ts",
+    find: 'for (const id of [...this.#waiting.keys()]) this.#answer(id, { kind: "lost" });',
+    replace: 'for (const id of [...this.#waiting.keys()]) this.#answer(id, { kind: "unsent" });',
+    caughtBy: {
+      file: FRAMES_TEST,
+      test: "FW1 a connection that ends leaves what was not answered as lost, and the next one is made",
+    },
+  },
+  {
+    name: "cluster: an answer of another node goes to the call that waits longest",
+    guarantee: "G90",
+    file: "src/streams/runtimes/node-peer-frames-sent.ts",
+    find: 'this.#answer(id, { kind: "answered", answer });',
+    replace: 'this.#answer(this.#waiting.keys().next().value ?? id, { kind: "answered", answer });',
+    caughtBy: {
+      file: FRAMES_TEST,
+      test: "answers come in any order, over one connection, each to its own request",
+    },
   },
   {
     name: "cluster: a node answers after its lease",

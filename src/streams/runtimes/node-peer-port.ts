@@ -12,6 +12,8 @@ import type { Exchange, LiveSink, ServerAnswer } from "../server/exchange.ts";
 import type { RequestServer } from "../server.ts";
 import { Connections } from "./node-connections.ts";
 import { createListener } from "./node-listener.ts";
+import { FRAMES_PROTOCOL } from "./node-peer-frames.ts";
+import { TakenFrames } from "./node-peer-frames-taken.ts";
 import { KEEP_ALIVE_MS, PEER_IDENTITY, PEER_TLS } from "./node-peer-tls.ts";
 import { addressOf } from "./node-peers.ts";
 import { endSocket, refuseSocket } from "./node-refusals.ts";
@@ -56,16 +58,22 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
   const budget = new BodyBudget(0, systemClock, PEER_BODIES_BYTES_MAX);
   const listenerParts = { server: peerServer, connections, budget, onFault };
   const http = createListener({}, { ...listenerParts, secure: undefined });
+  const frames = new TakenFrames({
+    handle: (shard, exchange) => server.handlePeer(shard, exchange),
+    onFault,
+  });
   const tls = createTlsServer(
     {
       ...PEER_TLS,
+      ALPNProtocols: [FRAMES_PROTOCOL, "http/1.1"],
       handshakeTimeout: HANDSHAKE_MS,
       pskCallback: (_socket, identity) => (identity === PEER_IDENTITY ? key : null),
     },
     (socket) => {
       socket.setNoDelay(true);
       socket.setKeepAlive(true, KEEP_ALIVE_MS);
-      http.emit("connection", socket);
+      if (socket.alpnProtocol === FRAMES_PROTOCOL) frames.add(socket);
+      else http.emit("connection", socket);
     },
   );
   const open = new Set<TLSSocket>();
@@ -82,6 +90,7 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
         tls.close(() => resolve());
       });
       watched.end();
+      frames.leave();
       connections.drain();
       const cut = setTimeout(() => {
         for (const socket of open) socket.destroy();

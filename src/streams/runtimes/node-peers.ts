@@ -11,6 +11,7 @@ import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { PEER, PEER_LOOK_PATH, PEER_PREFIX } from "../../protocol/cluster.ts";
 import type { PeerOutcome, PeerRequest, Peers, PeerWatch } from "../cluster/peers.ts";
 import { KEEP_ALIVE_MS, peerTlsOf } from "./node-peer-tls.ts";
+import { SentFrames } from "./node-peer-frames-sent.ts";
 import { isRefused, watchPeer } from "./node-peer-watch.ts";
 import type { AnswerHeaders, LiveAnswer, LiveSink } from "../server/exchange.ts";
 
@@ -53,8 +54,12 @@ export interface NodePeers extends Peers, PeerWatch {
 
 export function createNodePeers(key: Buffer): NodePeers {
   const agent = new Agent({ keepAlive: true, noDelay: true, ...peerTlsOf(key) });
+  const frames = new SentFrames(key);
   return {
-    send: (peer, request) => send(agent, peer, request),
+    send(peer, request) {
+      const sent = frames.send(peer, addressOf(peer), request, () => plainLinesOf(request));
+      return sent ?? send(agent, peer, request);
+    },
     nudge(peer) {
       const headers: readonly string[] = ["Host", peer];
       const asked = httpsRequest({
@@ -71,7 +76,10 @@ export function createNodePeers(key: Buffer): NodePeers {
     },
     watch: (peer, onBroken) => watchPeer({ key, ...addressOf(peer) }, onBroken),
     isRefused: (peer) => isRefused(addressOf(peer)),
-    close: () => agent.destroy(),
+    close() {
+      frames.close();
+      agent.destroy();
+    },
   };
 }
 
@@ -133,7 +141,8 @@ function send(agent: Agent, peer: string, request: PeerRequest): Promise<PeerOut
   });
 }
 
-function linesFor({ lines, shard, client, body, method }: PeerRequest): readonly string[] {
+/** The lines of the client, but for those of its connection, and for what only a node may say. */
+function plainLinesOf({ lines, client, body, method }: PeerRequest): string[] {
   const sent: string[] = [];
   let hasHost = false;
   for (let at = 0; at < lines.length; at += 2) {
@@ -147,6 +156,12 @@ function linesFor({ lines, shard, client, body, method }: PeerRequest): readonly
   if (!hasHost) sent.push("Host", client.authority ?? "localhost");
   if (body !== undefined) sent.push("Content-Length", String(body.length));
   else if (method === "POST" || method === "PUT") sent.push("Content-Length", "0");
+  return sent;
+}
+
+function linesFor(request: PeerRequest): readonly string[] {
+  const { shard, client } = request;
+  const sent = plainLinesOf(request);
   sent.push(PEER.shard, String(shard), PEER.baseUrl, client.baseUrl);
   if (client.address !== "") sent.push(PEER.address, client.address);
   if (client.certificate !== undefined) {
