@@ -1,9 +1,12 @@
 /** Stores in the PostgreSQL of the tests, with processes that can be killed and statements that go wrong. */
 
 import type pg from "pg";
+import { systemRandom } from "../../src/base/random.ts";
 import { pgSession } from "../../src/streams/stores/postgres/clients.ts";
 import type { PostgresStore, PostgresStoreOptions } from "../../src/streams/stores/postgres.ts";
-import { openOnSession } from "../../src/streams/stores/postgres/postgres-store.ts";
+import { openOnSession, openOnTables } from "../../src/streams/stores/postgres/postgres-store.ts";
+import { PostgresTables } from "../../src/streams/stores/postgres/postgres-tables.ts";
+import { openTables, quoteSchema } from "../../src/streams/stores/postgres/schema.ts";
 import { type Session, StatementRefused } from "../../src/streams/stores/postgres/session.ts";
 import type { Store } from "../../src/streams/store.ts";
 import type { OpenStore } from "../../src/testing/store-conformance.ts";
@@ -64,10 +67,25 @@ export function isCommit(text: string): boolean {
 /** A store of its own for each case of a conformance suite. */
 export function onPool(pool: pg.Pool, options: PostgresStoreOptions = {}): OpenStore {
   const schema = freshSchema();
+  return opened((harm) => openOnPool(pool, { ...options, schema }, harm));
+}
+
+/** One shard of a cluster, as a node opens it. The other shards have what other cases have left there. */
+export function onShard(pool: pg.Pool, schema: string, shard: number, shards: number): OpenStore {
+  return opened(async (harm) => {
+    const session = harmed(pgSession(pool), harm);
+    const quoted = quoteSchema(schema);
+    const cluster = await openTables(session, quoted, systemRandom, shards);
+    const tables = new PostgresTables(session, { schema: quoted, shard, keepsPromise: () => true });
+    return openOnTables(tables, cluster, OPTIONS, () => session.close());
+  });
+}
+
+function opened(openWith: (harm: Harm) => Promise<Store>): OpenStore {
   const harms = new Map<Store, Harm>();
   const open = async (): Promise<Store> => {
     const harm: Harm = { isKilled: false };
-    const store = await openOnPool(pool, { ...options, schema }, harm);
+    const store = await openWith(harm);
     harms.set(store, harm);
     return store;
   };
