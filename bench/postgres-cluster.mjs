@@ -11,6 +11,7 @@ import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { fileURLToPath } from "node:url";
+import pg from "pg";
 import { startLoad } from "./processes.mjs";
 import { median } from "./statistics.mjs";
 
@@ -70,6 +71,20 @@ class Nodes {
     }
   }
 
+  /** Ties each shard to one of the nodes, in turn. */
+  async tie(...names) {
+    const { database, databaseOptions, shards } = this.#common;
+    const client = new pg.Client({ connectionString: database });
+    await client.connect();
+    try {
+      const text = `UPDATE ${databaseOptions.schema}.hapax_shard SET pinned = $1 WHERE shard = $2`;
+      for (let shard = 0; shard < shards; shard += 1)
+        await client.query(text, [names[shard % names.length], shard]);
+    } finally {
+      await client.end();
+    }
+  }
+
   /** The nodes that take requests. */
   get there() {
     return [...this.running.values()].filter(({ isAway }) => !isAway);
@@ -83,8 +98,7 @@ class Nodes {
   async settle(shards, copies) {
     await until("every node owns its shards", async () => {
       const owned = await Promise.all(this.there.map(ownedBy));
-      const least = Math.floor(shards / owned.length);
-      return owned.every((one) => one >= least) && sum(owned) === shards;
+      return owned.every((one) => one > 0) && sum(owned) === shards;
     });
     await until("every shard has a copy", async () => {
       return copies === 0 || sum(await Promise.all(this.there.map(copiesAt))) === copies;
@@ -183,6 +197,7 @@ async function compareForwarding(database, { rounds, seconds, verdict }) {
   const nodes = new Nodes(database, "bench_forward", 2);
   try {
     await nodes.start("n1", "n2");
+    await nodes.tie("n1", "n2");
     await nodes.settle(2, 0);
     const path = await nodes.pathAt("n1");
     const { child, url } = nodes.at("n1");
@@ -221,6 +236,7 @@ async function compareSizes(database, { rounds, seconds, verdict }) {
   try {
     await one.start("n1");
     await four.start("n1", "n2", "n3", "n4");
+    await four.tie("n1", "n2", "n3", "n4");
     await one.settle(1, 0);
     await four.settle(4, 0);
     const tasksOf = async (nodes, connections) => {

@@ -40,6 +40,17 @@ export const clusterFaults: readonly Fault[] = [
     },
   },
   {
+    name: "cluster: a lease is measured by the wall clock",
+    guarantee: "G93",
+    file: "src/streams/cluster/postgres-cluster.ts",
+    find: "return this.#parts.clock.steadyMs() < this.#validUntilMs",
+    replace: "return this.#parts.clock.nowMs() < this.#validUntilMs",
+    caughtBy: {
+      file: "src/streams/cluster/postgres-cluster.test.ts",
+      test: "PC2 G93 a wall clock that is set neither ends a lease nor makes it longer",
+    },
+  },
+  {
     name: "cluster: a node answers after its lease",
     guarantee: "G93",
     file: "src/streams/cluster/cluster-server.ts",

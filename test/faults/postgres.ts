@@ -91,6 +91,17 @@ export const postgresFaults: readonly Fault[] = [
     ),
   },
   {
+    name: "postgres: a shard is taken by the wall clock",
+    guarantee: "G80",
+    file: OWNERSHIP,
+    find: "    const nowMs = this.#clock.steadyMs();",
+    replace: "    const nowMs = this.#clock.nowMs();",
+    caughtBy: {
+      file: "src/streams/stores/postgres/ownership.test.ts",
+      test: "G80 a wall clock that is set takes a shard from its owner neither sooner nor later",
+    },
+  },
+  {
     name: "postgres: the warning that a wait was given up is not heard",
     guarantee: "G81",
     file: "src/streams/stores/postgres/session.ts",

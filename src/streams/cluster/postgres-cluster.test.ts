@@ -49,7 +49,7 @@ async function openNode() {
     hold = new Promise((resolve) => (go = resolve));
     return go;
   };
-  return { cluster, wait, holdSigns, signs: () => signs };
+  return { cluster, clock, wait, holdSigns, signs: () => signs };
 }
 
 test("PC2 G93 a node that others may take for gone answers only shortly after each sign, and gives more of them", async () => {
@@ -95,4 +95,17 @@ test("PC2 G93 a sign of life that was sent before the doubt does not end it", as
   expect(cluster.isValid).toBe(false);
   await wait(20);
   expect(cluster.isValid).toBe(true);
+});
+
+test("PC2 G93 a wall clock that is set neither ends a lease nor makes it longer", async () => {
+  const { cluster, clock, wait, holdSigns } = await openNode();
+  clock.jump(7_200_000);
+  expect(cluster.isValid).toBe(true);
+  clock.jump(-14_400_000);
+  const go = holdSigns();
+  await wait(LEASE_MS / 2);
+  expect(cluster.isValid).toBe(true);
+  await wait(LEASE_MS / 2);
+  expect(cluster.isValid).toBe(false);
+  go();
 });
