@@ -87,7 +87,7 @@ class Stage {
   /**
    * Opens the store. A takeover of its own that was late can move the shard away from it: the answer to the first one was lost, the
    * second was held up, a failover forgot the first, and the third was done before the second arrived. Then it starts again, as a
-   * server does that is told `shard_moved`.
+   * server does after `shard_moved`.
    */
   async open(
     parts: Partial<PostgresStoreOptions> = {},

@@ -1,6 +1,6 @@
 /**
  * The side of a connection of frames that sends requests: one connection to each node carries all calls whose bodies are small and whose
- * answers are whole. Whatever cannot go this way now goes over HTTP, as before: no connection yet, a large body, too much under way.
+ * answers are whole. Other calls go over HTTP, and so do all while the connection is missing or full.
  *
  *   - a request is sent once, on one connection;
  *   - a connection that ends leaves every request without an answer as `lost`;

@@ -33,7 +33,7 @@ export class TakenFrames {
       if (socket.writableLength > QUEUED_BYTES_MAX) socket.pause();
     });
     const answer = (id: number, given: ServerAnswer | "moved" | "lost"): void => {
-      if (!running.delete(id)) return; // Nobody waits for it.
+      if (!running.delete(id)) return; // The wait for it has ended.
       writer.send(this.#encode(id, given));
     };
     const take = ({ kind, id, head, body }: Frame): void => {

@@ -93,7 +93,7 @@ test("a primary that does not answer is left when another host has taken its pla
   };
   await silence();
   await silence();
-  // It may be waiting for its standby, and nobody else is the primary.
+  // It may be waiting for its standby, and no other host is the primary.
   expect(outcome).toBe("");
   [b.isStandby, b.timeline] = [false, "00000002"];
   await silence();
@@ -114,7 +114,7 @@ test("G81 a host that was replaced and does not know it is not taken for the pri
   [a.isAway, b.isAway] = [false, true];
   await expect(hosts.run("x")).rejects.toThrow("away");
   await expect(hosts.run("x")).rejects.toThrow("timeline=00000001, latest=0000000A");
-  // Promoted by somebody: the store itself finds what is missing there.
+  // After a promotion by hand the store itself finds what is missing there.
   a.timeline = "0000000B";
   expect((await hosts.run("x")).rows).toEqual([{ name: "a" }]);
 });
