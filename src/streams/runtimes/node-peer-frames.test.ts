@@ -160,7 +160,7 @@ test("FW1 a connection that ends leaves what was not answered as lost, and the n
   await pair.ready();
 });
 
-test("FW4 the owner hears of a wait that ends, and its late answer does no harm", async () => {
+test("FW4 a wait that ends ends the work of the owner, and its late answer does no harm", async () => {
   let answer: (answer: ServerAnswer) => void = () => undefined;
   let isGone = false;
   const pair = await openPair((_, exchange) => {
