@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { exactJson } from "./exact-json.ts";
+import { exactJson, flatJson } from "./exact-json.ts";
 
 const circle: Record<string, unknown> = {};
 circle["self"] = circle;
@@ -38,6 +38,33 @@ describe("JSON that comes back as it went", () => {
     [{ a: /x/ }, "it.a", "is a RegExp"],
   ])("refuses %o, and says where", (value, path, problem) => {
     expect(exactJson(value, "it")).toEqual({ path, problem });
+  });
+
+  test("G25 a copy that is made without reading the text is what the text reads back as, and is another object", () => {
+    const plain = fc.oneof(
+      fc.string(),
+      fc.string({ unit: "binary" }),
+      fc.double(),
+      fc.constantFrom(0, -0, null, true, false, undefined, 1n, '"', "\\", "\u2028", half, "\0"),
+    );
+    const name = fc.oneof(fc.string(), fc.constantFrom("__proto__", "toJSON", "1", "0", '"', half));
+    const value = fc.oneof(plain, fc.dictionary(name, plain, { noNullPrototype: true }));
+    let copies = 0;
+    fc.assert(
+      fc.property(value, (given) => {
+        const flat = flatJson(given);
+        if (flat === undefined) return;
+        copies += 1;
+        expect(flat.text).toBe(JSON.stringify(given));
+        const read: unknown = JSON.parse(flat.text);
+        expect(flat.copy).toStrictEqual(read);
+        // In this order, too.
+        expect(JSON.stringify(flat.copy)).toBe(JSON.stringify(read));
+        if (typeof given === "object" && given !== null) expect(flat.copy).not.toBe(given);
+      }),
+      { numRuns: 400 },
+    );
+    expect(copies).toBeGreaterThan(50);
   });
 
   test("refuses what refers to itself, and what throws", () => {

@@ -6,6 +6,8 @@
  * `toJSON` decides how it is written. Pure.
  */
 
+import { isBareText } from "./plain-text.ts";
+
 /** The JSON text of a value, or the path and kind of the part that JSON cannot keep. */
 export type ExactJson =
   | { readonly text: string }
@@ -34,21 +36,48 @@ class Refused extends Error {
 /** Writes a value as JSON. `root` is the name of the value; paths begin with it. */
 export function exactJson(value: unknown, root: string): ExactJson {
   const flat = flatJson(value);
-  return flat === undefined ? checkedJson(value, root) : { text: flat };
+  return flat === undefined ? checkedJson(value, root) : { text: flat.text };
+}
+
+/** The JSON text of a value, and what that reads back as. */
+export interface FlatJson {
+  readonly text: string;
+  readonly copy: unknown;
 }
 
 /** Writes what most results are, an object with a few plain members, without a look at each by a function. Undefined: it is more. */
-function flatJson(value: unknown): string | undefined {
-  if (typeof value !== "object" || value === null) return plainJson(value);
-  if (Reflect.getPrototypeOf(value) !== Object.prototype) return undefined;
-  const parts: string[] = [];
-  // Each member is read once: the next reading may differ.
-  for (const [name, member] of Object.entries(value)) {
-    const text = plainJson(member);
-    if (text === undefined || parts.length === FLAT_MAX || hasHalfPair(name)) return undefined;
-    parts.push(`${JSON.stringify(name)}:${text}`);
+export function flatJson(value: unknown): FlatJson | undefined {
+  if (typeof value !== "object" || value === null) {
+    const text = plainJson(value);
+    return text === undefined ? undefined : { text, copy: copyOf(value) };
   }
-  return `{${parts.join(",")}}`;
+  if (Object.getPrototypeOf(value) !== Object.prototype) return undefined;
+  const copy: Record<string, unknown> = {};
+  let text = "";
+  let count = 0;
+  for (const name of Object.keys(value)) {
+    // Read once: the next reading may differ. Cast: it has this member.
+    const member = (value as Readonly<Record<string, unknown>>)[name];
+    const json = plainJson(member);
+    const quotedName = quoted(name);
+    if (json === undefined || quotedName === undefined) return undefined;
+    if (count === FLAT_MAX || name === "__proto__") return undefined;
+    copy[name] = copyOf(member);
+    text += `${count === 0 ? "{" : ","}${quotedName}:${json}`;
+    count += 1;
+  }
+  return { text: count === 0 ? "{}" : `${text}}`, copy };
+}
+
+/** JSON has one zero. */
+function copyOf(value: unknown): unknown {
+  return value === 0 ? 0 : value;
+}
+
+/** Undefined: UTF-8 cannot encode it. */
+function quoted(text: string): string | undefined {
+  if (isBareText(text)) return `"${text}"`;
+  return hasHalfPair(text) ? undefined : JSON.stringify(text);
 }
 
 const FLAT_MAX = 8;
@@ -56,9 +85,9 @@ const FLAT_MAX = 8;
 function plainJson(value: unknown): string | undefined {
   switch (typeof value) {
     case "string":
-      return hasHalfPair(value) ? undefined : JSON.stringify(value);
+      return quoted(value);
     case "number":
-      return Number.isFinite(value) ? JSON.stringify(value) : undefined;
+      return Number.isFinite(value) ? String(value) : undefined;
     case "boolean":
       return value ? "true" : "false";
     default:

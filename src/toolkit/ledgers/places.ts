@@ -4,6 +4,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
+import { isPlainText } from "../../base/plain-text.ts";
 import type { Place } from "./ledger.ts";
 
 /** In UTF-8: all three fit into one entry of PostgreSQL's index, which ends at 2,704. A key may be the path of a stream. */
@@ -22,6 +23,7 @@ export function requirePlace(place: Place): void {
 }
 
 function requireText(name: keyof Place, text: string): void {
+  if (isPlainText(text)) return;
   if (UNKEEPABLE.test(text))
     throw new HapaxError("invalid_request", `NUL and lone surrogates cannot be kept; in=${name}`);
   if (text.length <= SURELY_FITS) return;

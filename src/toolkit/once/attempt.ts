@@ -41,7 +41,7 @@ export type AttemptOutcome =
 type Worked<Tx, Effect> = Extract<JobWork<Tx>, { readonly effect: Effect }>;
 
 /** Claims the key and does its work. Calls `onClaimed` when it is certain that this attempt does the work. */
-export async function attemptOnce<Tx>(
+export function attemptOnce<Tx>(
   ledger: Ledger<Tx>,
   job: OnceJob<Tx>,
   isKnown: boolean,
@@ -49,11 +49,32 @@ export async function attemptOnce<Tx>(
 ): Promise<AttemptOutcome> {
   const { work } = job;
   const locked = work.effect === "transaction" && mayLock(ledger, job.terms) ? work : undefined;
+  if (locked === undefined) return attempted(ledger, job, undefined, isKnown, onClaimed, undefined);
+  // Most attempts end so.
+  return attemptLocked(ledger, job, locked, isKnown, onClaimed).then(
+    (outcome) =>
+      outcome === "claims first" || outcome === "taken"
+        ? attempted(ledger, job, locked, isKnown, onClaimed, outcome)
+        : outcome,
+    (error: unknown) => ({ kind: "threw", error }),
+  );
+}
+
+/** `first`: what the first attempt with a lock has come to. */
+async function attempted<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  locked: Worked<Tx, "transaction"> | undefined,
+  isKnown: boolean,
+  onClaimed: () => void,
+  first: "claims first" | "taken" | undefined,
+): Promise<AttemptOutcome> {
   try {
     for (let taken = 0; taken < TAKEN_MAX; taken += 1) {
       const isSought = isKnown || taken > 0;
       let outcome: AttemptOutcome | "claims first" | "taken" = "claims first";
-      if (locked !== undefined)
+      if (taken === 0 && first !== undefined) outcome = first;
+      else if (locked !== undefined)
         outcome = await attemptLocked(ledger, job, locked, isSought, onClaimed);
       if (outcome === "claims first")
         outcome = await attemptClaimed(ledger, job, isSought || locked !== undefined, onClaimed);

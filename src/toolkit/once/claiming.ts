@@ -50,6 +50,7 @@ export type Acquired<Tx> =
     };
 
 const ABSENT: Expected = { kind: "absent" };
+const doNothing = (): void => undefined;
 /** The share of a lease that is left when its signal aborts: time to stop the work. */
 const MARGIN = 0.1;
 
@@ -182,9 +183,9 @@ export class Claim<Tx> implements ClaimFacts {
   #deadlineMs: number;
   /** CK5: when the work has taken too long. */
   #endMs = Infinity;
-  #cancelWork: () => void = () => undefined;
-  #cancelRenewal: () => void = () => undefined;
-  #cancelDeadline: () => void = () => undefined;
+  #cancelWork: () => void = doNothing;
+  #cancelRenewal: () => void = doNothing;
+  #cancelDeadline: () => void = doNothing;
   /** Why the claim is lost: the reason of its signal. To ask the signal would make it. */
   #loss: HapaxError | undefined;
   #isOver = false;
@@ -278,7 +279,15 @@ export class Claim<Tx> implements ClaimFacts {
     if (this.#isWritten || this.#writing !== undefined) return undefined;
     this.requireHeld();
     this.stop();
-    return this.#made(this.#ended("done", data, this.#terms.retainMs));
+    return {
+      state: "done",
+      token: { drawn: this.token },
+      attempts: this.attempts,
+      leaseMs: undefined,
+      keepMs: this.#terms.retainMs,
+      fingerprint: { value: this.#terms.fingerprint },
+      data: { value: data },
+    };
   }
 
   /** CK3: records the end of the work, in the transaction of the work: pass `ledger.in(tx)`. Throws `lease_lost`. */

@@ -35,13 +35,15 @@ export function startFlight<Tx>(
   return new OwnFlight(all, idOf(place), fingerprint, attempt);
 }
 
+const doNothing = (): void => undefined;
+
 class OwnFlight implements Flight {
   readonly fingerprint: string | undefined;
   readonly outcome: Promise<AttemptOutcome>;
   isClaimed = false;
   /** Made when it is asked for: few calls have other content. */
   #claimed: Promise<void> | undefined;
-  #onClaimed: () => void = () => undefined;
+  #onClaimed: () => void = doNothing;
   #isOver = false;
 
   constructor(

@@ -8,7 +8,7 @@ import type { ClaimTerms } from "./claiming.ts";
 import { type ResolvedTools, resolveTools, type Tools } from "./tools.ts";
 import * as limits from "./limits.ts";
 import { remoteKey } from "./remote-key.ts";
-import { encodeResult, jsonCodec, type ResultCodec } from "./result.ts";
+import { encodeFresh, encodeResult, type FreshResult, type ResultCodec } from "./result.ts";
 
 /** Options that all calls of `processOnce` share. */
 export interface OnceOptions<T> extends Tools {
@@ -117,6 +117,7 @@ export interface OnceJob<Tx> {
   readonly signal: AbortSignal | undefined;
   readonly work: JobWork<Tx>;
   readonly where: string;
+  readonly fresh: FreshResult;
 }
 
 export type Bytes = Uint8Array | undefined;
@@ -191,8 +192,12 @@ export function resolveOnce<Tx, T>(
     check.problem("claimsFirst=false keeps no count of attempts and no failure");
   checkWords(check, fn, options);
   check.end();
-  // T is the type of the work's result; JSON is the default for all types.
-  const codec = options.codec ?? (jsonCodec as ResultCodec<T>);
+  const { codec } = options;
+  const fresh: FreshResult = { bytes: undefined, copy: undefined };
+  const encode = (result: T): Bytes =>
+    codec === undefined
+      ? encodeFresh(result, bytesMax, fresh)
+      : encodeResult(result, codec, bytesMax);
   return {
     place,
     terms: {
@@ -209,7 +214,8 @@ export function resolveOnce<Tx, T>(
     onFailure,
     waitMs,
     signal,
-    work: workOf(fn, options, place, (result) => () => encodeResult(result, codec, bytesMax)),
+    work: workOf(fn, options, place, (result) => () => encode(result)),
+    fresh,
     where: `scope=${place.scope} key=${place.key}`,
   };
 }

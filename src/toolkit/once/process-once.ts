@@ -122,7 +122,11 @@ export async function processOnce<Tx, T>(
 ): Promise<OnceResult<T>> {
   const job = resolveOnce(identity, fn, withinTransactions(ledger, options));
   requireSupport(ledger, job);
-  const { data, isDuplicate, token } = await untilEnded(ledger, job);
+  const { data, isDuplicate, token } = await ended(ledger, job);
+  const { fresh } = job;
+  // Cast: the copy of a result has its type.
+  if (data !== undefined && data === fresh.bytes)
+    return { result: fresh.copy as T, isDuplicate, token };
   // The default codec can decode everything that it has encoded.
   const codec = options.codec ?? (jsonCodec as ResultCodec<T>);
   return { result: decode(data, codec), isDuplicate, token };
@@ -172,18 +176,41 @@ function requireSupport<Tx>(ledger: Ledger<Tx>, { work, onFailure, waitMs }: Onc
     throw new HapaxError("unsupported", `in the caller's transaction ${problems.join("; ")}`);
 }
 
-async function untilEnded<Tx>(ledger: Ledger<Tx>, job: OnceJob<Tx>): Promise<Result> {
+/** Most calls end with their first attempt, and wait for nothing. */
+function ended<Tx>(ledger: Ledger<Tx>, job: OnceJob<Tx>): Promise<Result> {
+  const { clock, signal, waitMs } = job;
+  const endMs = waitMs > 0 ? clock.steadyMs() + waitMs : 0;
+  signal?.throwIfAborted();
+  const own = startOwn(ledger, job, false);
+  if (own === undefined) return untilEnded(ledger, job, endMs, undefined);
+  return own.then((outcome) => {
+    const verdict = judge(outcome, job, true);
+    return verdict.kind === "result" ? verdict.result : untilEnded(ledger, job, endMs, verdict);
+  });
+}
+
+/** `first`: what the first attempt has come to. */
+async function untilEnded<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  endMs: number,
+  first: Verdict | undefined,
+): Promise<Result> {
   const { clock, signal, tools } = job;
-  const endMs = clock.steadyMs() + job.waitMs;
   const nextMs = growingPauses(tools.random);
   let isKnown = false;
+  let begun = first;
   for (;;) {
-    signal?.throwIfAborted();
-    const own = startOwn(ledger, job, isKnown);
-    const outcome = await (own ?? outcomeOfOther(ledger, job));
-    // Undefined: the other one has ended before this call could join it.
-    if (outcome === undefined) continue;
-    const verdict = judge(outcome, job, own !== undefined);
+    let verdict = begun;
+    begun = undefined;
+    if (verdict === undefined) {
+      signal?.throwIfAborted();
+      const own = startOwn(ledger, job, isKnown);
+      const outcome = await (own ?? outcomeOfOther(ledger, job));
+      // Undefined: the other one has ended before this call could join it.
+      if (outcome === undefined) continue;
+      verdict = judge(outcome, job, own !== undefined);
+    }
     if (verdict.kind === "result") return verdict.result;
     if (verdict.kind === "again") continue;
     if (!isKnown) tools.meter.add("in_progress_total", 1, { primitive: "once" });

@@ -3,9 +3,10 @@
  * can still be undone.
  */
 
-import { exactJson } from "../../base/exact-json.ts";
+import { exactJson, flatJson } from "../../base/exact-json.ts";
 import { wordsOfError } from "../../base/error-words.ts";
 import { HapaxError } from "../../base/errors.ts";
+import { isPlainText, plainBytes } from "../../base/plain-text.ts";
 import { FAILURE_CHARS_MAX } from "./limits.ts";
 
 /** Encodes a result as bytes, and decodes it. `undefined` needs no codec. */
@@ -22,10 +23,35 @@ export const jsonCodec: ResultCodec<unknown> = {
   encode(result) {
     const json = exactJson(result, "result");
     if (!("text" in json)) throw new TypeError(`${json.path} ${json.problem}`);
-    return encoder.encode(json.text);
+    return bytesOf(json.text);
   },
   decode: (bytes) => JSON.parse(decoder.decode(bytes)),
 };
+
+function bytesOf(text: string): Uint8Array {
+  return isPlainText(text) ? plainBytes(text) : encoder.encode(text);
+}
+
+/** The result of the work of this call, as its reader gets it: what was just written need not be read. */
+export interface FreshResult {
+  bytes: Uint8Array | undefined;
+  copy: unknown;
+}
+
+/** As `encodeResult` with JSON. Keeps in `fresh` what the bytes read back as, if that is known without reading them. */
+export function encodeFresh(
+  result: unknown,
+  bytesMax: number,
+  fresh: FreshResult,
+): Uint8Array | undefined {
+  const flat = result === undefined ? undefined : flatJson(result);
+  if (flat === undefined) return encodeResult(result, jsonCodec, bytesMax);
+  const bytes = bytesOf(flat.text);
+  requireSize(bytes, bytesMax);
+  fresh.bytes = bytes;
+  fresh.copy = flat.copy;
+  return bytes;
+}
 
 /** Returns the bytes of a result. Throws `invalid_request` if it cannot be kept. */
 export function encodeResult<T>(
@@ -41,7 +67,12 @@ export function encodeResult<T>(
     const why = error instanceof Error ? error.message : String(error);
     throw new HapaxError("invalid_request", `the result cannot be kept: ${why}`, { cause: error });
   }
-  if (bytes.length <= bytesMax) return bytes;
+  requireSize(bytes, bytesMax);
+  return bytes;
+}
+
+function requireSize(bytes: Uint8Array, bytesMax: number): void {
+  if (bytes.length <= bytesMax) return;
   const sizes = `bytes=${bytes.length} resultBytesMax=${bytesMax}`;
   throw new HapaxError("invalid_request", `the result is too large to be kept; ${sizes}`);
 }
