@@ -145,7 +145,7 @@ describe("a ledger in SQLite", () => {
     const spy = {
       exec: (sql: string) => connection.exec(sql),
       prepare(sql: string) {
-        texts.push(sql);
+        if (sql !== "BEGIN IMMEDIATE" && sql !== "COMMIT") texts.push(sql);
         return connection.prepare(sql);
       },
     };

@@ -183,7 +183,15 @@ describe("one commit on SQLite", () => {
         texts.push(sql);
         return connection.exec(sql);
       },
-      prepare: (sql: string) => connection.prepare(sql),
+      prepare(sql: string) {
+        const statement = connection.prepare(sql);
+        const run = statement.run.bind(statement);
+        statement.run = (...values) => {
+          texts.push(sql);
+          return run(...values);
+        };
+        return statement;
+      },
     };
     const ledger = sqliteLedger(() => spy);
     await ledger.migrate();

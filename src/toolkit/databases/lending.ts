@@ -126,6 +126,7 @@ export class Loan<T extends object> {
 const HANDLER = Symbol("stand-in");
 
 interface LentMethod {
+  readonly name: PropertyKey;
   readonly of: object;
   readonly method: object;
 }
@@ -137,6 +138,8 @@ class StandIn implements ProxyHandler<object> {
   readonly isOutermost: boolean;
   readonly tx: object;
   readonly #lending: Lending;
+  /** The first one that was asked for: most stand-ins are asked for one. */
+  #first: LentMethod | undefined;
   #methods: Map<PropertyKey, LentMethod> | undefined;
 
   constructor(loan: Loan<object>, lending: Lending, target: object, isOutermost: boolean) {
@@ -151,7 +154,8 @@ class StandIn implements ProxyHandler<object> {
   get(_: object, name: PropertyKey): unknown {
     if (name === HANDLER) return this;
     const { target } = this;
-    const value: unknown = Reflect.get(target, name, target);
+    // Cast: any object may have any member.
+    const value = (target as Readonly<Record<PropertyKey, unknown>>)[name];
     if (name === "constructor") return value;
     if (typeof value === "function") return this.#methodOf(name, value);
     if (typeof value !== "object" || value === null) return value;
@@ -162,13 +166,15 @@ class StandIn implements ProxyHandler<object> {
   }
 
   #methodOf(name: PropertyKey, value: object): object {
-    const methods = (this.#methods ??= new Map<PropertyKey, LentMethod>());
-    const known = methods.get(name);
+    const known = this.#first?.name === name ? this.#first : this.#methods?.get(name);
     if (known?.of === value) return known.method;
     const method = new Proxy(value, {
       apply: (of, _this, args) => this.loan.call(this, name, of, args),
     });
-    methods.set(name, { of: value, method });
+    const lent = { name, of: value, method };
+    if (this.#first === undefined) this.#first = lent;
+    else if (this.#first.name === name) this.#first = lent;
+    else (this.#methods ??= new Map<PropertyKey, LentMethod>()).set(name, lent);
     return method;
   }
 

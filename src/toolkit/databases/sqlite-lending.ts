@@ -4,25 +4,8 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { Loan, refuseControl } from "./lending.ts";
+import { type Lending, Loan, refuseControl } from "./lending.ts";
 import type { SqliteConnection, SqliteStatement } from "./sqlite.ts";
-
-/** The count of a loan. */
-export interface Counted {
-  /** The work goes on after an `await`, when others may run: from here on changes are counted. `begunAt`: the total at its begin, if it is known. */
-  goOn(begunAt: number | undefined): void;
-  /** Looks for changes that did not come through the loan. */
-  count(): void;
-  /** Takes all changes since `count` as changes through the loan. */
-  recount(): void;
-  /** Takes so many changes as changes through the loan. */
-  changed(changes: number): void;
-  /** The total of changes if others have made none. Undefined: nothing needs to be counted. */
-  expected(): number | undefined;
-  /** The last statement has found the expected total: nothing more is counted. */
-  verified(): void;
-  isShared(): boolean;
-}
 
 /** What a session does for its loans. */
 export interface LendingSession {
@@ -52,25 +35,25 @@ const RETURNING = /\breturning\b/i;
 const TEXT_CHARS_MAX = 4_096;
 const KEPT_MAX = 64;
 
+/** A statement that a work has prepared. */
+interface KeptStatement {
+  readonly text: string;
+  readonly statement: object;
+  /** How many values it was run with: some clients keep those that are not given again. */
+  values: number | undefined;
+  /** The work that has it. Undefined: it is free, or was dropped. */
+  holder: object | undefined;
+}
+
 /**
  * The statements that works have prepared. To prepare one takes as long as to run it twice. Each is lent to one work at a time, and
  * is kept as long as works only `run` it: other methods may change how it answers.
  */
 export class LentStatements {
-  readonly #free = new Map<string, object>();
+  /** By text, those that are free among them. */
+  readonly #kept = new Map<string, KeptStatement>();
   /** Statements whose `run` answers how many rows it has changed. Others may answer that of an earlier one. */
-  readonly #answering = new WeakSet();
-  /** How many values a statement was run with: some clients keep those that are not given again. */
-  readonly #counts = new WeakMap<object, number>();
-
-  /** Returns whether the statement was run with as many values each time. */
-  isAsBefore(statement: object, args: readonly unknown[]): boolean {
-    const isPlain = (arg: unknown): boolean => Object(arg) !== arg || ArrayBuffer.isView(arg);
-    if (!args.every(isPlain)) return false;
-    const known = this.#counts.get(statement);
-    if (known === undefined) this.#counts.set(statement, args.length);
-    return known === undefined || known === args.length;
-  }
+  readonly #answering = new WeakMap<object, KeptStatement>();
 
   static isKept(text: unknown): text is string {
     if (typeof text !== "string" || text.length > TEXT_CHARS_MAX) return false;
@@ -78,26 +61,61 @@ export class LentStatements {
     return CHANGING.test(text) && !RETURNING.test(text);
   }
 
+  /** Whether `take` has a statement: then its text was looked at before. */
+  has(text: string): boolean {
+    const kept = this.#kept.get(text);
+    return kept !== undefined && kept.holder === undefined;
+  }
+
   take(text: string): object | undefined {
-    const statement = this.#free.get(text);
-    if (statement !== undefined) this.#free.delete(text);
-    return statement;
+    const kept = this.#kept.get(text);
+    return kept === undefined || kept.holder !== undefined ? undefined : kept.statement;
   }
 
-  note(statement: object): void {
-    this.#answering.add(statement);
+  /** Notes which work has a statement that was prepared with this text. Returns undefined if it is not to be kept. */
+  note(text: unknown, statement: object, holder: object): KeptStatement | undefined {
+    let kept = this.#answering.get(statement);
+    if (kept === undefined) {
+      if (!LentStatements.isKept(text)) return undefined;
+      kept = { text, statement, values: undefined, holder };
+      this.#answering.set(statement, kept);
+    }
+    kept.holder = holder;
+    return kept;
   }
 
-  isAnswering(statement: object): boolean {
-    return this.#answering.has(statement);
+  /** What is known of a statement. Undefined: its `run` may answer with the changes of an earlier one. */
+  of(statement: object): KeptStatement | undefined {
+    return this.#answering.get(statement);
   }
 
-  giveBack(text: string, statement: object): void {
-    this.#free.set(text, statement);
-    if (this.#free.size <= KEPT_MAX) return;
-    const [oldest] = this.#free.keys();
-    if (oldest !== undefined) this.#free.delete(oldest);
+  giveBack(kept: KeptStatement): void {
+    kept.holder = undefined;
+    const { text } = kept;
+    if (this.#kept.get(text) === kept) return;
+    this.#kept.set(text, kept);
+    if (this.#kept.size <= KEPT_MAX) return;
+    const [oldest] = this.#kept.keys();
+    if (oldest !== undefined) this.#kept.delete(oldest);
   }
+
+  /** The work has changed how the statement answers, or may have: no other gets it. */
+  drop(kept: KeptStatement): void {
+    kept.holder = undefined;
+    if (this.#kept.get(kept.text) === kept) this.#kept.delete(kept.text);
+  }
+}
+
+/** Returns whether the statement is run with as many values as before. */
+function isAsBefore(kept: KeptStatement, args: readonly unknown[]): boolean {
+  for (const arg of args)
+    if (
+      typeof arg === "function" ||
+      (typeof arg === "object" && arg !== null && !ArrayBuffer.isView(arg))
+    )
+      return false;
+  kept.values ??= args.length;
+  return kept.values === args.length;
 }
 
 const MORE = `SELECT 1 FROM (SELECT type, sql FROM sqlite_master UNION ALL SELECT type, sql FROM sqlite_temp_master)
@@ -105,11 +123,12 @@ const MORE = `SELECT 1 FROM (SELECT type, sql FROM sqlite_master UNION ALL SELEC
     (sql LIKE 'CREATE VIRTUAL%' OR sql LIKE '%ON%DELETE%' OR sql LIKE '%ON%UPDATE%'))
   UNION ALL SELECT 1 FROM pragma_database_list WHERE name NOT IN ('main', 'temp') LIMIT 1`;
 
-/** Counts what changes outside of a loan. */
-class Count implements Counted {
+/** Finds out whether others change something with a connection that is lent. */
+export class Count {
   readonly #session: LendingSession;
   #seen = 0;
-  #isShared = false;
+  /** Whether others have changed something. */
+  isShared = false;
   /** Until the first `await` only the work runs: what has changed by then it has changed. */
   isFirst = true;
   /** Changes through the loan until the first `await`. Undefined: it is not known how many. */
@@ -122,6 +141,7 @@ class Count implements Counted {
     this.#session = session;
   }
 
+  /** The work goes on after an `await`, when others may run: from here on changes are counted. `begunAt`: the total at its begin, if it is known. */
   goOn(begunAt: number | undefined): void {
     this.isFirst = false;
     if (begunAt === undefined || this.#first === undefined || this.#session.changesMore)
@@ -129,14 +149,16 @@ class Count implements Counted {
     else this.#seen = begunAt + this.#first;
   }
 
-  count(): void {
+  /** Looks for changes that did not come through the loan. */
+  look(): void {
     if (this.isFirst || this.#isFresh || this.#isVerified) return;
     const total = this.#total();
     if (total === this.#seen) return;
     if (this.#isExplained()) this.#seen = total;
-    else this.#isShared = true;
+    else this.isShared = true;
   }
 
+  /** Takes all changes since `look` as changes through the loan. */
   recount(): void {
     if (this.isFirst) {
       this.#first = undefined;
@@ -150,24 +172,23 @@ class Count implements Counted {
     });
   }
 
+  /** Takes so many changes as changes through the loan. */
   changed(changes: number): void {
     if (this.#session.changesMore) this.recount();
     else if (!this.isFirst) this.#seen += changes;
     else if (this.#first !== undefined) this.#first += changes;
   }
 
+  /** The total of changes if others have made none. Undefined: nothing needs to be counted. */
   expected(): number | undefined {
-    return this.#session.changesMore || this.isFirst || this.#isFresh || this.#isShared
+    return this.#session.changesMore || this.isFirst || this.#isFresh || this.isShared
       ? undefined
       : this.#seen;
   }
 
+  /** The last statement has found the expected total: nothing more is counted. */
   verified(): void {
     this.#isVerified = true;
-  }
-
-  isShared(): boolean {
-    return this.#isShared;
   }
 
   /** More has changed than statements have answered. It is so at their first time where they change more; from then on all is looked up. */
@@ -183,78 +204,109 @@ class Count implements Counted {
   }
 }
 
-/** Lends a connection. `session` keeps prepared statements. */
-export function lendConnection<Connection extends SqliteConnection>(
-  connection: Connection,
-  session: LendingSession,
-): Loan<Connection> & Counted {
-  const count = new Count(session);
-  /** The kept statements that this work has. */
-  const taken = new Map<object, string>();
-  /** Whether a call answers how many rows it has changed, so that nothing is looked up. */
-  const answers = (name: PropertyKey, target: object): boolean =>
-    name === "run" && !session.changesMore && session.kept.isAnswering(target);
-  const loan = new Loan(connection, {
-    before(name, args, isOutermost, target) {
-      if (isOutermost && typeof args[0] === "string") refuseControl(args[0]);
-      if (name === "close")
-        throw new HapaxError("invalid_request", "the connection is the ledger's: do not close it");
-      session.requireOpen();
-      if (name === "prepare") return;
-      if (name !== "run") taken.delete(target);
-      if (!answers(name, target)) count.count();
-    },
-    instead: (name, args, isOutermost, target) => {
+/** A connection that is lent for one transaction. `session` keeps prepared statements. */
+export class SqliteLoan<Connection extends SqliteConnection> extends Loan<Connection> {
+  readonly count: Count;
+  /** Whether the end of the transaction is written. It was open then, and nothing else has run since. */
+  isEnded = false;
+
+  constructor(connection: Connection, session: LendingSession) {
+    const lending = new ConnectionLending(connection, session);
+    super(connection, lending);
+    this.count = lending.count;
+  }
+}
+
+/** The rules under which a connection is lent. A class: what each transaction would make anew is made once. */
+class ConnectionLending implements Lending {
+  readonly count: Count;
+  readonly #connection: SqliteConnection;
+  readonly #session: LendingSession;
+  /** The statements that this work has, and that may be kept. */
+  readonly #taken: KeptStatement[] = [];
+
+  constructor(connection: SqliteConnection, session: LendingSession) {
+    this.#connection = connection;
+    this.#session = session;
+    this.count = new Count(session);
+  }
+
+  before(name: PropertyKey, args: readonly unknown[], isOutermost: boolean, target: object): void {
+    const [text] = args;
+    const isPreparing = name === "prepare" && isOutermost;
+    // A statement that is kept was looked at when it was made.
+    if (isOutermost && typeof text === "string" && !(isPreparing && this.#session.kept.has(text)))
+      refuseControl(text);
+    if (name === "close")
+      throw new HapaxError("invalid_request", "the connection is the ledger's: do not close it");
+    // To prepare a statement changes nothing.
+    if (isPreparing) return;
+    this.#session.requireOpen();
+    if (name === "prepare") return;
+    if (name !== "run") this.changed(target);
+    if (!this.#answers(name, target)) this.count.look();
+  }
+
+  instead(
+    name: PropertyKey,
+    args: readonly unknown[],
+    isOutermost: boolean,
+    target: object,
+  ): unknown {
+    if (name === "run") {
+      const kept = this.#session.kept.of(target);
       // Some clients keep the values of an earlier run that a later one does not give.
-      const text = name === "run" ? taken.get(target) : undefined;
-      if (text !== undefined && !session.kept.isAsBefore(target, args)) {
-        taken.delete(target);
-        return connection.prepare(text).run(...args);
-      }
-      return name === "prepare" && isOutermost && args.length === 1 && typeof args[0] === "string"
-        ? session.kept.take(args[0])
-        : undefined;
-    },
-    after(name, args, isOutermost, result, target) {
-      if (name === "prepare") {
-        if (!isOutermost || args.length !== 1 || !LentStatements.isKept(args[0])) return;
-        const statement = Object(result) as object;
-        session.kept.note(statement);
-        taken.set(statement, args[0]);
-        return;
-      }
-      const changes = answers(name, target) ? changesIn(result) : undefined;
-      if (changes === undefined) count.recount();
-      else count.changed(changes);
-    },
-    changed(target) {
-      taken.delete(target);
-    },
-    end() {
-      for (const [statement, text] of taken) session.kept.giveBack(text, statement);
-    },
-    answer: (name, result, lend, isOutermost) =>
-      (isOutermost ? mayWrite(result) : ITERATING.has(name)) ? lend(result) : result,
-  });
-  return Object.assign(loan, {
-    goOn: (begunAt: number | undefined) => {
-      count.goOn(begunAt);
-    },
-    count: () => {
-      count.count();
-    },
-    recount: () => {
-      count.recount();
-    },
-    changed: (changes: number) => {
-      count.changed(changes);
-    },
-    expected: () => count.expected(),
-    verified: () => {
-      count.verified();
-    },
-    isShared: () => count.isShared(),
-  });
+      if (kept?.holder !== this || isAsBefore(kept, args)) return undefined;
+      this.changed(target);
+      return this.#connection.prepare(kept.text).run(...args);
+    }
+    const [text] = args;
+    return name === "prepare" && isOutermost && args.length === 1 && typeof text === "string"
+      ? this.#session.kept.take(text)
+      : undefined;
+  }
+
+  after(
+    name: PropertyKey,
+    args: readonly unknown[],
+    isOutermost: boolean,
+    result: unknown,
+    target: object,
+  ): void {
+    if (name === "prepare") {
+      if (!isOutermost || args.length !== 1) return;
+      const kept = this.#session.kept.note(args[0], Object(result) as object, this);
+      if (kept !== undefined) this.#taken.push(kept);
+      return;
+    }
+    const changes = this.#answers(name, target) ? changesIn(result) : undefined;
+    if (changes === undefined) this.count.recount();
+    else this.count.changed(changes);
+  }
+
+  changed(target: object): void {
+    const kept = this.#session.kept.of(target);
+    if (kept?.holder === this) this.#session.kept.drop(kept);
+  }
+
+  end(): void {
+    for (const kept of this.#taken) if (kept.holder === this) this.#session.kept.giveBack(kept);
+  }
+
+  answer(
+    name: PropertyKey,
+    result: object,
+    lend: (target: object) => object,
+    isOutermost: boolean,
+  ): unknown {
+    return (isOutermost ? mayWrite(result) : ITERATING.has(name)) ? lend(result) : result;
+  }
+
+  /** Whether a call answers how many rows it has changed, so that nothing is looked up. */
+  #answers(name: PropertyKey, target: object): boolean {
+    const { changesMore, kept } = this.#session;
+    return name === "run" && !changesMore && kept.of(target) !== undefined;
+  }
 }
 
 function changesIn(result: unknown): number | undefined {

@@ -13,8 +13,8 @@ import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Stopper } from "../../base/aborts.ts";
 import { TurnLine } from "./line.ts";
-import { type Loan, loanOf, unlessStopped } from "./lending.ts";
-import { type Counted, LentStatements, lendConnection } from "./sqlite-lending.ts";
+import { loanOf, unlessStopped } from "./lending.ts";
+import { LentStatements, SqliteLoan } from "./sqlite-lending.ts";
 
 /** A statement of any of the clients. All of them take texts, numbers, bytes and null; other types depend on the client. */
 export interface SqliteStatement {
@@ -46,9 +46,6 @@ const BUSY_MS_MAX = 10_000;
 /** Longer than any transaction should block a database. Other connections are refused long before. */
 const TURN_MS = 60_000;
 
-/** Of each connection: two ledgers over one connection wait for each other. */
-const lines = new WeakMap<SqliteConnection, TurnLine>();
-
 const sessions = new WeakMap<SqliteConnection, SqliteSession<SqliteConnection>>();
 
 /** The turns and the prepared statements of one connection. */
@@ -61,6 +58,8 @@ export class SqliteSession<Connection extends SqliteConnection> {
   /** What works have prepared. */
   readonly kept = new LentStatements();
   readonly #statements = new Map<string, Statement>();
+  /** Two ledgers over one connection have one session, so they wait for each other. */
+  readonly #line = new TurnLine(TURN_MS);
   #isLent = false;
   #shared: HapaxError | undefined;
 
@@ -79,22 +78,22 @@ export class SqliteSession<Connection extends SqliteConnection> {
    * Answers at once if the work does: then no others ran. `begunAt`: the total of changes now, if it is known.
    */
   lend<T>(
-    work: (tx: Connection) => T | Promise<T>,
+    work: (loan: SqliteLoan<Connection>) => T | Promise<T>,
     over: Stopper | undefined,
     begunAt?: number,
   ): T | Promise<T> {
-    const loan = lendConnection(this.connection, this);
+    const loan = new SqliteLoan(this.connection, this);
     this.#isLent = true;
     let result: T | Promise<T>;
     try {
-      result = work(loan.tx);
-      if (!(result instanceof Promise)) this.requireOpen();
+      result = work(loan);
+      if (!(result instanceof Promise) && !loan.isEnded) this.requireOpen();
     } catch (error) {
       this.#takeBack(loan);
       throw error;
     }
     if (result instanceof Promise) {
-      loan.goOn(begunAt);
+      loan.count.goOn(begunAt);
       return this.#lendOn(loan, result, over);
     }
     this.#takeBack(loan);
@@ -102,21 +101,21 @@ export class SqliteSession<Connection extends SqliteConnection> {
   }
 
   async #lendOn<T>(
-    loan: Loan<Connection> & Counted,
+    loan: SqliteLoan<Connection>,
     working: Promise<T>,
     over: Stopper | undefined,
   ): Promise<T> {
     try {
       const result = await unlessStopped(working, over);
-      loan.count();
+      loan.count.look();
       this.requireOpen();
       return result;
     } catch (error) {
-      loan.count();
-      if (loan.isShared()) throw sharedConnection("is rolled back with it", error);
+      loan.count.look();
+      if (loan.count.isShared) throw sharedConnection("is rolled back with it", error);
       throw error;
     } finally {
-      if (loan.isShared()) this.#shared = sharedConnection("was committed with it", undefined);
+      if (loan.count.isShared) this.#shared = sharedConnection("was committed with it", undefined);
       this.#takeBack(loan);
     }
   }
@@ -127,14 +126,14 @@ export class SqliteSession<Connection extends SqliteConnection> {
       throw new HapaxError("invalid_request", "the transaction was ended before its work was");
   }
 
-  #takeBack(loan: Loan<Connection>): void {
+  #takeBack(loan: SqliteLoan<Connection>): void {
     this.#isLent = false;
     loan.end();
   }
 
-  async inTurn<T>(work: () => T | Promise<T>): Promise<T> {
-    if (this.#shared !== undefined) throw this.#shared;
-    return lineOf(this.connection).take(work);
+  inTurn<T>(work: () => T | Promise<T>): Promise<T> {
+    if (this.#shared !== undefined) return Promise.reject(this.#shared);
+    return this.#line.take(work);
   }
 
   /**
@@ -143,7 +142,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
    */
   transaction<T>(work: () => T | Promise<T>, onEnd?: (isCommitted: boolean) => void): Promise<T> {
     return this.inTurn(() => {
-      const begun = atOnce(() => this.connection.exec("BEGIN IMMEDIATE"));
+      const begun = atOnce(this.#begin);
       return begun instanceof Promise
         ? begun.then(() => this.#finish(work, onEnd))
         : this.#finish(work, onEnd);
@@ -154,7 +153,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
   tryTransaction<T>(work: () => T | Promise<T>): Promise<T | undefined> {
     return this.inTurn(async () => {
       try {
-        this.connection.exec("BEGIN IMMEDIATE");
+        this.#begin();
       } catch (error) {
         if (isBusy(error)) return undefined;
         throw error;
@@ -202,11 +201,22 @@ export class SqliteSession<Connection extends SqliteConnection> {
 
   /** Without a write-ahead log, a reader can hold COMMIT up. The transaction stays open meanwhile. */
   #commit<T>(result: T): T | Promise<T> {
-    return atOnce(() => {
-      this.connection.exec("COMMIT");
+    try {
+      this.prepare("COMMIT").run();
       return result;
-    });
+    } catch (error) {
+      if (!isBusy(error)) throw error;
+      return patiently(() => {
+        this.prepare("COMMIT").run();
+        return result;
+      });
+    }
   }
+
+  // Prepared, as all that is run often: to parse a text costs more than to begin.
+  readonly #begin = (): void => {
+    this.prepare("BEGIN IMMEDIATE").run();
+  };
 
   async #ended<T>(
     committing: Promise<T>,
@@ -231,15 +241,6 @@ export class SqliteSession<Connection extends SqliteConnection> {
       // The caller gets the error that led here.
     }
   }
-}
-
-function lineOf(connection: SqliteConnection): TurnLine {
-  let line = lines.get(connection);
-  if (line === undefined) {
-    line = new TurnLine(TURN_MS);
-    lines.set(connection, line);
-  }
-  return line;
 }
 
 /** Tries at once, and again while the database is busy: then it answers with a promise. */
@@ -305,12 +306,6 @@ export interface RunJoined {
   <T>(work: () => T): T;
   /** As the call, for work that changes nothing: there is nothing to count. */
   read<T>(this: void, work: () => T): T;
-  /** Runs one statement that changes one row or none. Returns whether it changed one. */
-  one(this: void, statement: () => unknown): boolean;
-  /** The total of changes if others than the work have made none. Undefined: nothing needs to be counted. */
-  expected(this: void): number | undefined;
-  /** The last statement has found the expected total. */
-  verified(this: void): void;
 }
 
 /** Returns the session of the caller's transaction: of a stand-in, or of a connection on which the caller began one. */
@@ -328,18 +323,11 @@ export function joinSqlite<Connection extends SqliteConnection>(
         "a transaction of the ledger is open on the connection: use the tx that its work was given",
       );
     const run = <T>(work: () => T): T => work();
-    return {
-      session,
-      run: Object.assign(run, {
-        read: run,
-        one: (statement: () => unknown) => changesOf(statement()) > 0,
-        expected: () => undefined,
-        verified: () => undefined,
-      }),
-    };
+    return { session, run: Object.assign(run, { read: run }) };
   }
-  const loan = lent.loan as Loan<object> & Partial<Counted>;
-  const session = sqliteSessionOf(lent.target);
+  const { target, loan } = lent;
+  const session = sqliteSessionOf(target);
+  const count = loan instanceof SqliteLoan ? loan.count : undefined;
   const require = (): void => {
     loan.require();
     session.requireOpen();
@@ -350,27 +338,17 @@ export function joinSqlite<Connection extends SqliteConnection>(
     run: Object.assign(
       <T>(work: () => T): T => {
         require();
-        loan.count?.();
+        count?.look();
         try {
           return work();
         } finally {
-          loan.recount?.();
+          count?.recount();
         }
       },
       {
         read: <T>(work: () => T): T => {
           require();
           return work();
-        },
-        one: (statement: () => unknown): boolean => {
-          require();
-          const changes = changesOf(statement());
-          loan.changed?.(changes);
-          return changes > 0;
-        },
-        expected: () => loan.expected?.(),
-        verified: () => {
-          loan.verified?.();
         },
       },
     ),

@@ -17,7 +17,6 @@ import { byPlace, pageStatement } from "./entry-pages.ts";
 import { DELAY_MS_MAX, moveStatement, type StatementRow, writtenOf } from "./entry-statements.ts";
 import type { EntryWrite, Expected, PageFilter, Place } from "./ledger.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
-import { SQLITE_NOW } from "./sqlite-schema.ts";
 
 type Session = SqliteSession<SqliteConnection>;
 type Written = ReturnType<typeof writtenOf>;
@@ -45,9 +44,10 @@ const IS_THERE = `EXISTS (SELECT 1 FROM hapax_days CROSS JOIN hapax_done USING (
 const FIND = `SELECT ${IS_THERE}`;
 const FIND_ANY = `SELECT EXISTS (SELECT 1 FROM hapax_entries WHERE kind = ? AND scope = ? AND key = ?) OR ${IS_THERE}`;
 const MAKE_DAY = "INSERT INTO hapax_days (day) VALUES (?) ON CONFLICT DO NOTHING";
-// By the clock of hapax_entries: a scan has both in the order in which they were made.
-const MAKE = `INSERT INTO hapax_done (day, kind, scope, key, token, expires_at, made_at, fingerprint, data)
-  SELECT day, ?, ?, ?, ?, ?, ${SQLITE_NOW}, ?, ? FROM hapax_days WHERE day = ? ON CONFLICT DO NOTHING`;
+// `made_at` is of the machine's clock, as that of hapax_entries: a scan has both in the order in which they were made. Without its day
+// the row has none, and is ignored as one whose place is taken.
+const MAKE = `INSERT OR IGNORE INTO hapax_done (kind, scope, key, token, expires_at, made_at, fingerprint, data, day)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, (SELECT day FROM hapax_days WHERE day = ?))`;
 const MAKE_AT = MAKE.replace("day = ?", "day = ? AND total_changes() = ?");
 const REMOVE = `DELETE FROM hapax_done
   WHERE day IN (SELECT day FROM hapax_days) AND kind = ? AND scope = ? AND key = ? AND token = ?`;
@@ -94,43 +94,50 @@ function isThere(row: unknown): boolean {
   return Number((row as Readonly<Record<string, unknown>>)["there"]) === 1;
 }
 
-/** A statement that makes an entry, if its day is there, and the day. The place has no entry. */
-export interface DoneStatement {
-  readonly run: () => unknown;
-  /** As `run`, if the connection has changed so many rows until now. */
-  readonly runAt: (total: number) => unknown;
-  readonly makeDay: () => void;
-}
+/** Makes an entry, if its day is there. The place has no entry. */
+export class DoneStatement {
+  readonly #session: Session;
+  readonly #day: number;
+  readonly #values: readonly SqliteValue[];
 
-export function doneStatement(
-  session: Session,
-  { kind, scope, key }: Place,
-  token: number,
-  { keepMs = 0, fingerprint, data }: EntryWrite,
-): DoneStatement {
-  // SQLite has no other clock than that of the machine.
-  const nowMs = systemClock.nowMs();
-  const keptMs = Math.min(keepMs, DELAY_MS_MAX);
-  const day = sweepDayFor(nowMs, keptMs);
-  const print = fingerprint === "same" ? null : (fingerprint.value ?? null);
-  const bytes = data === "same" ? null : sqliteValue(data.value ?? null);
-  const endMs = Math.ceil(nowMs + keptMs);
-  const values = [kind, scope, key, token, endMs, print, bytes, day] as const;
-  return {
-    run: () => session.prepare(MAKE).run(...values),
-    runAt: (total) => session.prepare(MAKE_AT).run(...values, total),
-    makeDay: () => {
-      session.prepare(MAKE_DAY).run(day);
-    },
-  };
+  constructor(
+    session: Session,
+    { kind, scope, key }: Place,
+    token: number,
+    { keepMs = 0, fingerprint, data }: EntryWrite,
+  ) {
+    // SQLite has no other clock than that of the machine, and to ask that takes longer.
+    const nowMs = systemClock.nowMs();
+    const keptMs = Math.min(keepMs, DELAY_MS_MAX);
+    const endMs = Math.ceil(nowMs + keptMs);
+    const print = fingerprint === "same" ? null : (fingerprint.value ?? null);
+    const bytes = data === "same" ? null : sqliteValue(data.value ?? null);
+    this.#session = session;
+    this.#day = sweepDayFor(nowMs, keptMs);
+    this.#values = [kind, scope, key, token, endMs, Math.floor(nowMs), print, bytes, this.#day];
+  }
+
+  /** Returns how many rows it has changed: none if the day is not there. */
+  run(): number {
+    return changesOf(this.#session.prepare(MAKE).run(...this.#values));
+  }
+
+  /** As `run`, if the connection has changed so many rows until now. */
+  runAt(total: number): number {
+    return changesOf(this.#session.prepare(MAKE_AT).run(...this.#values, total));
+  }
+
+  makeDay(): void {
+    this.#session.prepare(MAKE_DAY).run(this.#day);
+  }
 }
 
 /** Makes an entry of hapax_done. The place has none. */
 export function makeDone(session: Session, place: Place, token: number, write: EntryWrite): void {
-  const { run, makeDay } = doneStatement(session, place, token, write);
-  if (changesOf(run()) > 0) return;
-  makeDay();
-  if (changesOf(run()) === 0) throw new Error("LG2 a place without an entry has one");
+  const made = new DoneStatement(session, place, token, write);
+  if (made.run() > 0) return;
+  made.makeDay();
+  if (made.run() === 0) throw new Error("LG2 a place without an entry has one");
 }
 
 /** Writes an entry of hapax_done again: it moves to hapax_entries. */

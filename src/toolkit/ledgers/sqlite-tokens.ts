@@ -11,6 +11,7 @@
 
 import type { Stopper } from "../../base/aborts.ts";
 import type { SqliteConnection, SqliteSession } from "../databases/sqlite.ts";
+import type { SqliteLoan } from "../databases/sqlite-lending.ts";
 import { integerOf } from "./entry-statements.ts";
 import { SQLITE_NOW } from "./sqlite-schema.ts";
 import { nextTokenAt } from "./tokens.ts";
@@ -123,31 +124,35 @@ export async function reserving<T>(
 
 /**
  * Does the work of a transaction of its own. When it fails, all is taken back but the tokens that it gave: they may
- * be known outside. `begun` looks up the last token of all, and how many rows the connection has changed.
+ * be known outside. `begun` looks up the last token of all, and how many rows the connection has changed. `failed` says what an
+ * error means.
  */
-export async function keepingTokens<T, Connection extends SqliteConnection>(
+export function keepingTokens<T, Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
-  work: (tx: Connection) => T | Promise<T>,
+  work: (loan: SqliteLoan<Connection>) => T | Promise<T>,
   over: Stopper | undefined,
   begun: () => Begun = () => ({ last: lastOf(session), total: undefined }),
+  failed: (error: unknown) => T = rethrow,
 ): Promise<T> {
   const tokens = tokensAt(session);
   const kept: Kept = { failure: undefined };
-  try {
-    const result = await session.transaction(() => {
-      const { last, total } = begun();
-      tokens.isCovered = hasSpare(tokens, last);
-      // What is of the block stays given when all is taken back.
-      return tokens.isCovered
-        ? session.lend(work, over, total)
-        : workSaved(session, tokens, work, over, kept);
-    }, ending(tokens));
-    if (kept.failure === undefined) return result as T;
-  } catch (error) {
-    // What went wrong first is what the caller wants to know, also if the tokens could not be kept.
-    throw kept.failure === undefined ? error : kept.failure.error;
-  }
-  throw kept.failure.error;
+  const ended = session.transaction(() => {
+    const { last, total } = begun();
+    tokens.isCovered = hasSpare(tokens, last);
+    // What is of the block stays given when all is taken back.
+    return tokens.isCovered
+      ? session.lend(work, over, total)
+      : workSaved(session, tokens, work, over, kept);
+  }, ending(tokens));
+  // What went wrong first is what the caller wants to know, also if the tokens could not be kept.
+  return ended.then(
+    (result) => (kept.failure === undefined ? (result as T) : failed(kept.failure.error)),
+    (error: unknown) => failed(kept.failure === undefined ? error : kept.failure.error),
+  );
+}
+
+function rethrow(error: unknown): never {
+  throw error;
 }
 
 interface Begun {
@@ -163,7 +168,7 @@ interface Kept {
 async function workSaved<T, Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
   tokens: Tokens,
-  work: (tx: Connection) => T | Promise<T>,
+  work: (loan: SqliteLoan<Connection>) => T | Promise<T>,
   over: Stopper | undefined,
   kept: Kept,
 ): Promise<T | undefined> {

@@ -95,7 +95,9 @@ function ledgerOf<Connection extends SqliteConnection>(
       else joined.run(() => migrate(session));
     },
     transaction: async (work, signal) =>
-      joined === undefined ? keepingTokens(session, work, signal && { signal }) : work(joined.tx),
+      joined === undefined
+        ? keepingTokens(session, ({ tx }) => work(tx), signal && { signal })
+        : work(joined.tx),
     ...(joined === undefined ? { lockedTransaction: sqliteLocked(session) } : {}),
     in: (tx) => {
       const { session: own, run } = joinSqlite(tx);
