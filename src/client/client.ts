@@ -15,6 +15,12 @@ export type { Batch, StreamRecord } from "./batches.ts";
 export type { CreateOptions } from "./create.ts";
 export { AppendFailure } from "./failure.ts";
 export type { FollowOptions } from "./follow.ts";
+export {
+  followAll,
+  type FollowAllOptions,
+  type FollowedBatch,
+  type FollowedSource,
+} from "./follow-all.ts";
 export { gzipTransport, type GzipTransportOptions } from "./gzip-transport.ts";
 export type { ClientOptions } from "./options.ts";
 export { ownerTransport } from "./owner-transport.ts";

@@ -112,7 +112,8 @@ function parseLast(last: string, before: string | undefined): LastStart {
   return { kind: "last", count, before: end };
 }
 
-function parseFlag(parameters: QueryString, name: string): boolean | undefined {
+/** A parameter that is `true` or `false`, or is not there. */
+export function parseFlag(parameters: QueryString, name: string): boolean | undefined {
   const value = single(parameters, name);
   if (value === undefined) return undefined;
   if (value === "true" || value === "false") return value === "true";

@@ -16,6 +16,7 @@ export const LIVE_PATH = "/livez";
 export const READY_PATH = "/readyz";
 export const METRICS_PATH = "/metrics";
 export const CLUSTER_PATH = `${OWN_PREFIX}cluster`;
+export const FOLLOW_PATH = `${OWN_PREFIX}follow`;
 export const ICON_PATH = "/favicon.ico";
 
 const RESERVED = [SUBSCRIPTIONS_PREFIX, OWN_PREFIX, TEST_PREFIX];

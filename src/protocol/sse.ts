@@ -68,8 +68,18 @@ export function encodeDataEvent(kind: SseKind, stored: Uint8Array): Uint8Array {
     case "text":
       return frameLines(firstLineHead(stored), stored, TAIL, 2);
     case "base64":
-      return frameBase64(stored);
+      return base64Between(DATA_HEAD, stored, TAIL);
   }
+}
+
+/** Encodes an event whose data is JSON around the stored records of a JSON stream. */
+export function frameJson(head: string, stored: Uint8Array, tail: string): Uint8Array {
+  return frameLines(encoder.encode(head), withoutLastComma(stored), encoder.encode(tail), 1);
+}
+
+/** Encodes an event whose data is text around any bytes as base64. */
+export function frameBase64(head: string, stored: Uint8Array, tail: string): Uint8Array {
+  return base64Between(encoder.encode(head), stored, encoder.encode(tail));
 }
 
 /** Returns how many bytes these appends have as the data of an event, without its few other bytes. */
@@ -156,11 +166,11 @@ function breakWidth(payload: Uint8Array, at: number, crLf: 1 | 2): 0 | 1 | 2 {
   return payload[at + 1] === LF ? crLf : 1;
 }
 
-function frameBase64(stored: Uint8Array): Uint8Array {
+function base64Between(head: Uint8Array, stored: Uint8Array, tail: Uint8Array): Uint8Array {
   const size = Math.ceil(stored.length / 3) * 4;
-  const frame = new Uint8Array(DATA_HEAD.length + size + TAIL.length);
-  frame.set(DATA_HEAD);
-  let to = DATA_HEAD.length;
+  const frame = new Uint8Array(head.length + size + tail.length);
+  frame.set(head);
+  let to = head.length;
   for (let at = 0; at < stored.length; at += 3) {
     // Past the end the typed array gives undefined; those bits are zero and covered by padding.
     const bits = ((stored[at] ?? 0) << 16) | ((stored[at + 1] ?? 0) << 8) | (stored[at + 2] ?? 0);
@@ -172,6 +182,6 @@ function frameBase64(stored: Uint8Array): Uint8Array {
   }
   const missing = (3 - (stored.length % 3)) % 3;
   frame.fill(PADDING, to - missing, to);
-  frame.set(TAIL, to);
+  frame.set(tail, to);
   return frame;
 }

@@ -235,12 +235,27 @@ export function parseQuery(query: string): QueryString {
         start = end + 1;
       }
       if (found === undefined) return { kind: "absent" };
-      const value = /[^\x21-\x7e]/.test(found)
-        ? undefined
-        : decodePercent(found.replaceAll("+", " "));
+      const value = decodeQueryValue(found);
       return value === undefined ? { kind: "invalid" } : { kind: "value", value };
     },
   };
+}
+
+/** Returns all values of a parameter that may be repeated, in their order. Undefined: one of them cannot be decoded. */
+export function queryValues(query: string, name: string): readonly string[] | undefined {
+  const values: string[] = [];
+  for (const parameter of query.split("&")) {
+    const isNamed = parameter === name || parameter.startsWith(`${name}=`);
+    if (!isNamed) continue;
+    const value = decodeQueryValue(parameter.slice(name.length + 1));
+    if (value === undefined) return undefined;
+    values.push(value);
+  }
+  return values;
+}
+
+function decodeQueryValue(text: string): string | undefined {
+  return /[^\x21-\x7e]/.test(text) ? undefined : decodePercent(text.replaceAll("+", " "));
 }
 
 function invalidPath(reason: string): ParsedPath {

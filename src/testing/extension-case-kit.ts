@@ -18,7 +18,8 @@ export type ExtensionCapability =
   | "compression"
   | "retention"
   | "compaction"
-  | "seeking";
+  | "seeking"
+  | "follow-all";
 
 /** One case, without its server. */
 export interface CaseSpec {

@@ -5,6 +5,7 @@ import { adminCases } from "./extension-cases-admin.ts";
 import { compactionCases } from "./extension-cases-compaction.ts";
 import { compareCases } from "./extension-cases-compare.ts";
 import { compressionCases } from "./extension-cases-compression.ts";
+import { followAllCases } from "./extension-cases-follow-all.ts";
 import { keyKindCases } from "./extension-cases-key-kinds.ts";
 import { groupCommitCases } from "./extension-cases-group-commits.ts";
 import { groupLeaseCases } from "./extension-cases-group-leases.ts";
@@ -60,6 +61,7 @@ const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
   retention: retentionCases,
   compaction: compactionCases,
   seeking: seekingCases,
+  "follow-all": followAllCases,
 };
 
 /** All capabilities that have cases. */

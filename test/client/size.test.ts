@@ -38,8 +38,9 @@ test("a page that connects costs at most 13,480 bytes, minified and gzipped", ()
   console.log(`a page: ${String(page.bytes)} of ${String(PAGE_BYTES_MAX)} bytes`);
   expect(PAGE_BYTES_MAX).toBe(13_480);
   expect(page.bytes).toBeLessThanOrEqual(PAGE_BYTES_MAX);
-  // It is a client: what a page leaves out are positions, the visibility of documents, and the owners of a cluster.
-  expect(page.bytes).toBeGreaterThan(0.88 * client.bytes);
+  // It is a client: what a page leaves out are positions, the visibility of documents, the owners of a cluster, and several streams
+  // over one connection.
+  expect(page.bytes).toBeGreaterThan(0.84 * client.bytes);
   for (const word of ["Producer-Seq", "text\\/event-stream", "long-poll"]) {
     expect(page.code).toContain(word);
   }

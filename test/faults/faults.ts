@@ -63,6 +63,7 @@ import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
 import { objectWorkFaults } from "./object-work.ts";
 import { sagaFaults } from "./sagas.ts";
+import { followAllFaults } from "./follow-all.ts";
 import { seekingFaults } from "./seeking.ts";
 import { sessionFaults } from "./sessions.ts";
 import { tlsFaults } from "./tls.ts";
@@ -119,6 +120,7 @@ export const faults: readonly Fault[] = [
   ...retentionFaults,
   ...compactionFaults,
   ...seekingFaults,
+  ...followAllFaults,
   ...keyFaults,
   ...stormFaults,
   ...logFaults,

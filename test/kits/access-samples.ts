@@ -107,6 +107,17 @@ const lookAtStream = ofStream(["read"], {
   right: [200],
 });
 
+/** Of a closed stream, so that the answer ends. */
+const followStreams: Sample = {
+  ...ofStream(["read"], {
+    request: ({ stream }) => ({ target: `/_hapax/follow?stream=${stream}&offset=-1` }),
+    right: [200],
+  }),
+  prepare: async ({ stream }, owner) => {
+    await owner("PUT", { target: stream, headers: { ...JSON_TYPE, ...CLOSED }, body: "[1]" });
+  },
+};
+
 const lookAtKey = ofStream(["read"], {
   request: ({ stream, key }) => ({
     target: `/_hapax/keys?stream=${stream}`,
@@ -328,6 +339,7 @@ export const SAMPLES: Readonly<Record<string, Readonly<Record<string, Sample>>>>
     HEAD: plain("/_hapax/streams?limit=3", ["read"]),
   },
   "/_hapax/stream": { GET: lookAtStream, HEAD: lookAtStream },
+  "/_hapax/follow": { GET: followStreams },
   "/_hapax/keys": { GET: lookAtKey, HEAD: lookAtKey },
   "/_hapax/subscriptions": {
     GET: plain("/_hapax/subscriptions?limit=3", ["subscribe"]),

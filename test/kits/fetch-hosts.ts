@@ -14,7 +14,7 @@ import { bundle, programOf, requirePart } from "../client/runtimes-kit.ts";
 import { listenWith } from "./fetch-listener.ts";
 
 /** Cases of the extensions. One that vanishes must be seen. */
-export const EXTENSION_CASES = 492;
+export const EXTENSION_CASES = 500;
 
 export interface FetchHost {
   readonly url: string;

@@ -458,6 +458,7 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
         "/_hapax/trim",
         "/_hapax/retention",
         "/_hapax/compaction",
+        "/_hapax/follow",
       ];
       if (others.some((other) => path.startsWith(other))) return undefined;
       return path.startsWith("/_hapax/") ? refusal(404, "not_found") : undefined;
@@ -491,6 +492,7 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
     },
     answer: async (passed) => withoutAnswer(passed, "stream-start-offset"),
   },
+  "follow-all": withoutRoute("/_hapax/follow"),
 };
 
 /** Breaks nothing, and sees which of the servers that lack something would have changed what passes. */

@@ -1,4 +1,4 @@
-// What Hapax has beyond the public protocol: PROTOCOL.md §4.5, §7.10, §7.11, §12, §14 to §20 and §23, on every store and lane.
+// What Hapax has beyond the public protocol: PROTOCOL.md §4.5, §7.10 to §7.12, §12, §14 to §20 and §23, on every store and lane.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

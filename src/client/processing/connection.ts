@@ -7,6 +7,7 @@ import {
   STREAM_RETENTION,
 } from "../../protocol/header-names.ts";
 import { type Call, Caller, withQuery } from "../attempt.ts";
+import { type FollowAllOptions, type FollowedBatch, startFollowingAll } from "../follow-all.ts";
 import { type ClientOptions, resolveClientOptions } from "../options.ts";
 import { Stream } from "../stream.ts";
 import { settleCall, type SettledCall } from "./calls.ts";
@@ -177,6 +178,42 @@ export class Connection {
     const answer = await settleCall(this.#caller, { method, url, ...more });
     if (answer.refusal !== undefined) throw answer.refusal.error;
     return answer;
+  }
+
+  /**
+   * Follows several streams over one connection, until all of them are closed. What ends one of them, such as a deletion, comes as
+   * its `failure`, and the others go on. Throws `unsupported` if the server cannot do it, and `not_allowed` if one of the streams
+   * may not be read. `followAll` of `hapax/client` is the same without the rest of this handle.
+   *
+   * ```ts
+   * import { startNodeServer } from "hapax/node";
+   * import { connectServer } from "hapax/processing";
+   *
+   * const server = await startNodeServer({ store: "memory", port: 0 });
+   * const hapax = connectServer(server.url);
+   * const [orders, chat] = [hapax.stream("/v1/stream/orders"), hapax.stream("/v1/stream/chat")];
+   * await Promise.all([orders.create(), chat.create()]);
+   * await orders.close(1);
+   * await chat.close(2);
+   *
+   * let sum = 0;
+   * for await (const { batch, failure } of hapax.followAll<number>([{ stream: orders }, { stream: chat }])) {
+   *   if (failure !== undefined) throw failure;
+   *   for (const value of batch.records) sum += value;
+   * }
+   * console.assert(sum === 3);
+   * await server.stop();
+   * ```
+   */
+  followAll<T = unknown>(
+    sources: readonly { readonly stream: StreamTarget; readonly from?: string | undefined }[],
+    options: FollowAllOptions = {},
+  ): AsyncIterableIterator<FollowedBatch<T>> {
+    const named = sources.map(({ stream, from }) => ({
+      stream: this.#addresses.pathOf(stream),
+      from,
+    }));
+    return startFollowingAll<T>(this.#caller, this.#addresses.base, named, options);
   }
 
   /**

@@ -296,6 +296,13 @@ describe("PROTOCOL.md §24.3: calls about several streams", () => {
       json,
       '{"type":"pull-wake","pattern":"a/*","wake_stream":"w"}',
     ],
+    [
+      "a connection",
+      "GET",
+      "/_hapax/follow?stream=/v1/stream/a/1&offset=-1&stream=/v1/stream/b/1&offset=-1",
+      {},
+      "",
+    ],
   ])(
     "%s over placements is refused by name, and nothing is done",
     async (_what, method, path, headers, body) => {

@@ -1,9 +1,11 @@
 /** Which shards a request is for, as far as its head says. PROTOCOL.md §24.2. */
 
+import { parseFollowed } from "../../protocol/follow-all.ts";
 import { parseGroupId } from "../../protocol/group.ts";
 import { SENT } from "../../protocol/headers.ts";
 import {
   CLUSTER_PATH,
+  FOLLOW_PATH,
   HEALTH_PATH,
   METRICS_PATH,
   OWN_PREFIX,
@@ -78,7 +80,23 @@ export function whereOf(exchange: Exchange, shards: number): Where {
     const isStream = !path.startsWith(SUBSCRIPTIONS_PREFIX) && !path.startsWith(OWN_PREFIX);
     return isStream ? whereOfStream(exchange, shards) : FRONT;
   }
+  if (path === FOLLOW_PATH) return whereOfFollowed(exchange, shards);
   return whereOfReserved(exchange);
+}
+
+/** One connection ends at one owner. */
+function whereOfFollowed(exchange: Exchange, shards: number): Where {
+  let placements: string[];
+  try {
+    placements = parseFollowed(exchange.query).map(placementOf);
+  } catch {
+    return FRONT; // It refuses the query as every server does.
+  }
+  const [placement = "", ...others] = placements;
+  if (shards > 1) {
+    for (const other of others) requireSame(placement, other, "the streams of one connection");
+  }
+  return { kind: "placement", placement };
 }
 
 function whereOfStream(exchange: Exchange, shards: number): Where {

@@ -281,6 +281,28 @@ export const PARAMETERS: Readonly<Record<string, Json>> = {
   after: query("after", "Only what comes after this: the `next` of the last page."),
   limit: query("limit", "Entries of a page.", { type: "integer", minimum: 1 }),
   streamQuery: { ...query("stream", "The path of the stream, decoded."), required: true },
+  followedStream: {
+    ...query("stream", "The path of a stream, decoded; once for each stream."),
+    required: true,
+    schema: { type: "array", items: TEXT, minItems: 1, maxItems: LIMITS.followStreamsMax },
+  },
+  followedOffset: {
+    ...query(
+      "offset",
+      "Where to begin in each stream, in the order of `stream`: an offset, `-1` or `now`.",
+    ),
+    required: true,
+    schema: { type: "array", items: TEXT, minItems: 1, maxItems: LIMITS.followStreamsMax },
+  },
+  followedLife: query(
+    "life",
+    "The life that is meant of each stream, in the order of `stream`, or empty.",
+    {
+      type: "array",
+      items: TEXT,
+      maxItems: LIMITS.followStreamsMax,
+    },
+  ),
   ofStream: query("stream", "Only those that follow the stream of this path, decoded."),
   seq: query("seq", "The sequence of a producer's transaction.", COUNT),
   epoch: query("epoch", "The epoch of a producer's transaction.", COUNT),

@@ -4,6 +4,7 @@ import type { ErrorCode } from "../../base/errors.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { METRICS_TYPE } from "../../base/prometheus-text.ts";
 import { BACKUP_OPERATIONS } from "./open-api-backups.ts";
+import { FOLLOW_OPERATIONS } from "./open-api-follow.ts";
 import {
   BYTES,
   COUNT,
@@ -155,6 +156,7 @@ const groupAct = (
 /** By method and path of the table. HEAD is as GET unless it is here. */
 export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
   ...BACKUP_OPERATIONS,
+  ...FOLLOW_OPERATIONS,
   "GET /": {
     answers: {
       200: {

@@ -21,6 +21,7 @@ import { BackupBook } from "./backup-book.ts";
 import { Decoding } from "./decoding.ts";
 import { DESCRIPTION_ROUTES } from "./description.ts";
 import { Faults } from "./faults.ts";
+import { FOLLOW_ROUTES } from "./follow-all.ts";
 import { createGate } from "./gate.ts";
 import { GROUP_ROUTES } from "./groups.ts";
 import { OBSERVATION_ROUTES } from "./inspection.ts";
@@ -66,6 +67,9 @@ export const dashboard: ServerPart = {
   routes: [DASHBOARD_ROUTES],
   front: dashboardAtFront,
 };
+
+/** Several streams over one connection. */
+export const followAll: ServerPart = { name: "followAll", routes: [FOLLOW_ROUTES] };
 
 /** Decodes compressed bodies with what the runtime has for that. */
 export const compression: ServerPart = {

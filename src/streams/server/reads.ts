@@ -56,7 +56,7 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
   parts.engine.touch(look.state);
-  requireLife(request, lifeOf(look.state, parts.engine.world));
+  requireLife(request.life, lifeOf(look.state, parts.engine.world));
   if (request.from.kind === "last" && request.mode === "catch-up") {
     return lastPage(call, look, request, request.from);
   }
@@ -81,7 +81,7 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
 }
 
 /** A reader that names a life of the stream never gets data of another one. */
-function requireLife({ life }: ReadRequest, own: string): void {
+export function requireLife(life: string | undefined, own: string): void {
   if (life === undefined || life === own) return;
   if (isOtherIncarnation(life, own)) throw restored(splitLife(own)[1], splitLife(life)[1]);
   throw new HapaxError("stream_replaced", `the stream at this path has the life ${own}`);

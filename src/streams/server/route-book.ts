@@ -6,6 +6,7 @@
 import { HapaxError } from "../../base/errors.ts";
 import {
   CLUSTER_PATH,
+  FOLLOW_PATH,
   METRICS_PATH,
   OWN_PREFIX,
   SUBSCRIPTIONS_PREFIX,
@@ -49,6 +50,7 @@ const PATHS: Readonly<Record<PartName, readonly string[]>> = {
     "/_hapax/backups",
     "/_hapax/backups/{rest...}",
   ],
+  followAll: [FOLLOW_PATH],
   groups: ["/_hapax/groups", "/_hapax/groups/{rest...}"],
   retention: ["/_hapax/trim", "/_hapax/retention", "/_hapax/compaction"],
   transactions: ["/_hapax/transactions", "/_hapax/transactions/{rest...}"],

@@ -81,6 +81,7 @@ export type PartName =
   | "compression"
   | "dashboard"
   | "description"
+  | "followAll"
   | "logs"
   | "testFaults"
   | WingName;
