@@ -71,6 +71,14 @@ async function check(url, newest) {
   let bytes = 0;
   for (let offset = "-1"; ;) {
     const answer = await fetch(`${url}?offset=${offset}`);
+    if (answer.status === 410) {
+      // A pass has trimmed what comes next, because the rule has no lag: the reader drops what it knows. PROTOCOL.md §26.3.
+      await answer.arrayBuffer();
+      state.clear();
+      bytes = 0;
+      offset = "-1";
+      continue;
+    }
     if (answer.status !== 200) throw new Failure(`a read was answered ${answer.status}`);
     const text = await answer.text();
     bytes += text.length;
