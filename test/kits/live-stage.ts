@@ -27,6 +27,11 @@ export class ManualClock implements Clock {
     };
   }
 
+  /** Time goes on, and nothing that is due runs. */
+  hold(byMs: number): void {
+    this.#nowMs += byMs;
+  }
+
   move(byMs: number): void {
     const untilMs = this.#nowMs + byMs;
     for (;;) {

@@ -7,7 +7,8 @@
  *
  *   - nothing is decided while a record is unseen: in the step of a decision every record of the stream was compared;
  *   - memory is bounded: with more keys than fit, the old part is done in sections;
- *   - it works in turns, and each slice waits until the one before it is durable.
+ *   - it works in turns, and each slice waits until the one before it is durable. If the stream grows faster than that, the turns
+ *     are as long as the waits between them, so that a busy server still compacts.
  */
 
 import { assert } from "../../base/assert.ts";
@@ -58,6 +59,8 @@ const SEEN_BYTES_MAX = 128 * 1024;
 const LATE_SEEN_BYTES_MAX = 1024 * 1024;
 /** After so many catch-ups for one slice. */
 const LATE_CATCH_UPS = 3;
+/** The longest turn of a pass that must not rest: as long as it has waited for it, and no longer than a commit of a slice. */
+const URGENT_TURN_MS = 25;
 /** Between two reads. Between the turns of a pass, of some milliseconds each, others come anyway. */
 const REST_MS = 2;
 /** With a smaller share of replaced records, a pass would repeat nearly everything. */
@@ -270,7 +273,9 @@ export class CompactionPass {
     for (let start = 0, end = 0; ; start = end) {
       end = this.#endAfter(append, start);
       if (end === -1) return;
-      if (!this.#slices.take()) await this.#slices.turn();
+      if (!this.#slices.take()) {
+        await this.#slices.turn(this.#parts.isUrgent() ? URGENT_TURN_MS : undefined);
+      }
       const key = this.#keyOf(append, start, end);
       call({ ...key, at: advance(at, start), data: append.subarray(start, end) });
     }

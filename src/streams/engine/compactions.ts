@@ -59,6 +59,8 @@ interface Followed {
   /** The last append. */
   lastAtMs: number;
   dueBytes: number;
+  /** The last pass has ended when the next one was due. */
+  isLate: boolean;
   isWaiting: boolean;
   restMs: number;
 }
@@ -147,6 +149,7 @@ export class Compactions {
         marks,
         lastAtMs: atMs,
         dueBytes: this.#bytesMin,
+        isLate: false,
         isWaiting: false,
         restMs: 0,
       };
@@ -197,6 +200,7 @@ export class Compactions {
     if (records === undefined || rule === undefined) return;
     const writer = this.#writer;
     const bytes = compactableBytes(writer.world, state);
+    const isLate = this.#followed.get(state)?.isLate === true;
     const pass = new CompactionPass(
       {
         writer,
@@ -205,7 +209,7 @@ export class Compactions {
         charsMax: LIMITS.compactionCharsMax,
         agedTo: () => this.#agedTo(state, rule),
         isStopped: () => this.#isStopped,
-        isUrgent: () => compactableBytes(writer.world, state) > URGENT_GROWTH * bytes,
+        isUrgent: () => isLate || compactableBytes(writer.world, state) > URGENT_GROWTH * bytes,
       },
       state,
       rule,
@@ -241,6 +245,7 @@ export class Compactions {
     if (ending !== "later") {
       const grown = ending === "done" ? GROWTH * pass.newestBytes : LITTLE_GROWTH * bytes;
       followed.dueBytes = Math.max(this.#bytesMin, grown);
+      followed.isLate = ending === "done" && bytes >= followed.dueBytes;
       // It has grown meanwhile: the next pass begins at once, unless most of it is too young.
       if (bytes < followed.dueBytes || pass.leftBytes < bytes / 2) {
         this.#consider(state);

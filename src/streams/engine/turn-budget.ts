@@ -12,9 +12,9 @@ export class TurnBudget {
   readonly #untilMs: number;
   #left: number;
 
-  constructor(clock: Clock, steps: number) {
+  constructor(clock: Clock, steps: number, turnMs: number = LIMITS.turnMs) {
     this.#clock = clock;
-    this.#untilMs = clock.steadyMs() + LIMITS.turnMs;
+    this.#untilMs = clock.steadyMs() + turnMs;
     this.#left = steps;
   }
 
@@ -47,11 +47,19 @@ export class Slices {
     return this.#budget.take();
   }
 
-  turn(): Promise<void> {
+  /**
+   * Resolves in the next turn. That turn is as long as this one has waited for it, if that is longer than usual, and at most `msMax`:
+   * so the work gets about half of the time also where each turn of the event loop is long.
+   */
+  turn(msMax: number = LIMITS.turnMs): Promise<void> {
     this.#isWhole = false;
+    const startedMs = this.#clock.steadyMs();
     return new Promise((resolve) => {
       this.#clock.after(0, () => {
-        this.#budget = new TurnBudget(this.#clock, LIMITS.turnStepsMax - 1);
+        const waitedMs = this.#clock.steadyMs() - startedMs;
+        const turnMs = Math.max(LIMITS.turnMs, Math.min(waitedMs, msMax));
+        const steps = Math.round((LIMITS.turnStepsMax * turnMs) / LIMITS.turnMs);
+        this.#budget = new TurnBudget(this.#clock, steps - 1, turnMs);
         resolve();
       });
     });
