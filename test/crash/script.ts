@@ -1,6 +1,6 @@
 /**
  * A scripted life of a journal, in steps that can all be repeated under the same identity: creates, appends,
- * rolls, snapshots, recycling, compaction, a fork, a close, deletes. What must be there after each step is known.
+ * rolls, snapshots, recycling, compaction, a fork, a close, trims, deletes. What must be there after each step is known.
  */
 
 import { isDeepStrictEqual } from "node:util";
@@ -27,17 +27,22 @@ type Step =
       readonly closes?: boolean;
     }
   | { readonly kind: "delete"; readonly stream: string }
+  | { readonly kind: "trim"; readonly stream: string; readonly before: number }
   | { readonly kind: "maintain" };
 
 interface Content {
+  /** What is left of it. */
   readonly text: string;
   readonly isClosed: boolean;
+  /** Where it begins: what is before it was trimmed. */
+  readonly earliest: number;
 }
 
 /** Streams by name; one that does not exist is not in it. */
 type State = ReadonlyMap<string, Content>;
 
-const STREAMS = ["keep", "close", "junk", "more-junk", "large", "fork"] as const;
+const LOG_BYTES = 4000;
+const STREAMS = ["keep", "close", "junk", "more-junk", "large", "fork", "log"] as const;
 
 export const SCRIPT = makeScript();
 
@@ -53,17 +58,23 @@ function makeScript(): readonly Step[] {
     steps.push({ kind: "append", stream, number, body, closes });
   };
   const maintain = (): void => void steps.push({ kind: "maintain" });
-  for (const stream of ["keep", "close", "junk"]) create(stream);
+  const trim = (before: number): void => void steps.push({ kind: "trim", stream: "log", before });
+  for (const stream of ["keep", "close", "junk", "log"]) create(stream);
   for (let round = 0; round < 4; round += 1) {
     append("keep", 700);
     append("junk", 11_000);
     append("close", 300);
+    append("log", LOG_BYTES);
   }
   maintain();
+  // Between two appends, inside one, and everything.
+  trim(8000);
   steps.push({ kind: "delete", stream: "junk" });
   create("more-junk");
   append("more-junk", 20_000);
   append("keep", 2000);
+  append("log", LOG_BYTES);
+  trim(13_000);
   maintain();
   steps.push({ kind: "fork", stream: "fork", source: "keep" });
   append("fork", 500);
@@ -75,6 +86,8 @@ function makeScript(): readonly Step[] {
   append("large", 50_000);
   append("keep", 15_000);
   append("fork", 15_000);
+  trim(20_000);
+  append("log", LOG_BYTES);
   maintain();
   append("keep", 700);
   return steps;
@@ -83,17 +96,27 @@ function makeScript(): readonly Step[] {
 /** What must be there after so many steps. */
 export function stateAfter(count: number): State {
   const state = new Map<string, Content>();
+  const empty: Content = { text: "", isClosed: false, earliest: 0 };
   for (const step of SCRIPT.slice(0, count)) {
-    if (step.kind === "create") state.set(step.stream, { text: "", isClosed: false });
+    if (step.kind === "maintain") continue;
+    const before = state.get(step.stream) ?? empty;
+    if (step.kind === "create") state.set(step.stream, empty);
     if (step.kind === "delete") state.delete(step.stream);
     if (step.kind === "fork") {
-      state.set(step.stream, { text: state.get(step.source)?.text ?? "", isClosed: false });
+      state.set(step.stream, { ...empty, text: state.get(step.source)?.text ?? "" });
     }
+    if (step.kind === "trim") state.set(step.stream, trimmed(step, before));
     if (step.kind !== "append") continue;
-    const before = state.get(step.stream)?.text ?? "";
-    state.set(step.stream, { text: before + step.body, isClosed: step.closes ?? false });
+    const text = before.text + step.body;
+    state.set(step.stream, { ...before, text, isClosed: step.closes ?? false });
   }
   return state;
+}
+
+/** A cut is between two appends; those of the log have the same size. */
+function trimmed({ before }: Extract<Step, { kind: "trim" }>, content: Content): Content {
+  const earliest = Math.max(content.earliest, before - (before % LOG_BYTES));
+  return { ...content, text: content.text.slice(earliest - content.earliest), earliest };
 }
 
 export interface Outcome {
@@ -146,6 +169,10 @@ function perform(url: string, step: Exclude<Step, { kind: "maintain" }>): Promis
       return call("POST", url, path, { headers, body: step.body });
     case "delete":
       return call("DELETE", url, path);
+    case "trim": {
+      const before = `0000000000000000_${String(step.before).padStart(16, "0")}`;
+      return call("POST", url, `/_hapax/trim?stream=${path}&before=${before}`);
+    }
     default:
       return step satisfies never;
   }
@@ -155,14 +182,20 @@ export async function readState(url: string, streams: readonly string[] = STREAM
   const state = new Map<string, Content>();
   for (const stream of streams) {
     let text = "";
+    let earliest = 0;
     for (let offset = "-1"; ;) {
       const answer = await call("GET", url, `/v1/stream/${stream}?offset=${offset}`);
       if (answer.status === 404) break;
       if (answer.status !== 200) throw new Error(`${stream}: ${answer.status} ${answer.text}`);
       text += answer.text;
+      earliest = Number(answer.headers["stream-earliest-offset"]?.slice(17) ?? 0);
       offset = String(answer.headers["stream-next-offset"]);
       if (answer.headers["stream-up-to-date"] !== "true") continue;
-      state.set(stream, { text, isClosed: answer.headers["stream-closed"] === "true" });
+      state.set(stream, {
+        text,
+        isClosed: answer.headers["stream-closed"] === "true",
+        earliest,
+      });
       break;
     }
   }
@@ -216,6 +249,11 @@ function compareWithEnd(when: string, state: State): readonly string[] {
 }
 
 function describe(state: State): string {
-  const facts = [...state].map(([stream, { text, isClosed }]) => [stream, text.length, isClosed]);
+  const facts = [...state].map(([stream, { text, isClosed, earliest }]) => [
+    stream,
+    earliest,
+    text.length,
+    isClosed,
+  ]);
   return JSON.stringify(facts);
 }
