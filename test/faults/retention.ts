@@ -60,6 +60,17 @@ export const retentionFaults: readonly Fault[] = [
     caughtBy: { file: ENGINE, test: "G110 begins at an append, and the offsets behind it stay" },
   },
   {
+    name: "a rule by bytes is looked at only when there is a new place to cut at",
+    guarantee: "G112",
+    file: "src/streams/engine/trims.ts",
+    find: "    if (isNew || isMarkFreed(state, start)) this.#look(state.id);",
+    replace: "    if (isNew) this.#look(state.id);",
+    caughtBy: {
+      file: ENGINE,
+      test: "a rule > G112 by bytes keeps a stream that grows at its size",
+    },
+  },
+  {
     name: "an idle stream keeps what is too old",
     guarantee: "G112",
     file: "src/streams/engine/trims.ts",

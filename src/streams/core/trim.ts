@@ -141,6 +141,13 @@ function goalOf({ retained, tail }: StreamState, atMs: TimeMs): Offset | undefin
   return goal === undefined || goal <= retained.earliest ? undefined : goal;
 }
 
+/** Whether the append from `start` to the tail has moved a mark out of the bytes that the rule keeps. */
+export function isMarkFreed({ retained, tail }: StreamState, start: Offset): boolean {
+  const bytes = retained?.rule?.bytes;
+  if (retained === undefined || bytes === undefined) return false;
+  return retained.marks.some(({ offset }) => offset > start - bytes && offset <= tail - bytes);
+}
+
 /** When the age of the oldest data is over. Undefined: nothing goes by its age. */
 export function retentionDueMs({ retained, tail }: StreamState): TimeMs | undefined {
   const seconds = retained?.rule?.seconds;

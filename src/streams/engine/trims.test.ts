@@ -143,13 +143,18 @@ describe("a cut", () => {
 
 describe("a rule", () => {
   test("G112 by bytes keeps a stream that grows at its size", async () => {
-    const { engine, append, earliest } = open();
-    await engine.create(createCommand(A, { retention: bytes(1000) }));
-    for (let at = 0; at < 1000; at += 1) await append("0123456789");
-    const kept = 10_000 - (await earliest());
-    expect(kept).toBeGreaterThanOrEqual(1000);
-    expect(kept).toBeLessThanOrEqual(1140);
-    expect(engine.storeStats().liveBytes).toBe(kept);
+    for (const append of ["0123456789", "0".repeat(27), "0".repeat(70)]) {
+      const { engine, append: add, earliest } = open();
+      await engine.create(createCommand(A, { retention: bytes(1000) }));
+      for (let tail = append.length; tail < 8000; tail += append.length) {
+        await add(append);
+        // After every append, and not only where the rule could have cut: a 16th and two appends more.
+        const kept = tail - (await earliest());
+        expect(kept).toBeGreaterThanOrEqual(Math.min(tail, 1000));
+        expect(kept).toBeLessThanOrEqual((1000 * 17) / 16 + 2 * append.length);
+        expect(engine.storeStats().liveBytes).toBe(kept);
+      }
+    }
   });
 
   test("G112 by age goes by journal time, also without appends and after a restart", async () => {

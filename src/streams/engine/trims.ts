@@ -2,7 +2,8 @@
  * Old data goes: at once by a cut, and by the rule of its stream. PROTOCOL.md §23.
  *
  *   - a trim is a change like any other: decided and staged in one step, durable before it is answered;
- *   - a rule is looked at when an append has made a mark, and when the age of the oldest data is over: no timer a stream;
+ *   - a rule is looked at when an append has made a mark or moved one out of the bytes that stay, and when the age of the oldest
+ *     data is over: no timer a stream;
  *   - on a full disk trims go on as deletes do, because they free room.
  */
 
@@ -10,6 +11,7 @@ import {
   decideRetention,
   decideTrim,
   earliestOf,
+  isMarkFreed,
   neededFrom,
   retentionDueMs,
 } from "../core/trim.ts";
@@ -103,8 +105,10 @@ export class Trims {
 
   #appended(state: StreamState, start: Offset): void {
     if (state.retained?.rule === undefined) return;
-    // Only a new mark can be a new place to cut at, and the first append after a trim of everything needs a deadline.
-    if (state.retained.marks.at(-1)?.offset === start) this.#look(state.id);
+    // There is a new place to cut at, or an old one has got out of what the rule keeps. Each of these happens once for each mark.
+    const isNew = state.retained.marks.at(-1)?.offset === start;
+    if (isNew || isMarkFreed(state, start)) this.#look(state.id);
+    // The first append after a trim of everything needs a deadline.
     else this.#watch(state);
   }
 
