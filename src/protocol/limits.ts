@@ -86,8 +86,6 @@ export const LIMITS = {
   sseSecondsMax: 60,
   /** A comment line keeps idle proxies from cutting an SSE connection. */
   sseHeartbeatMs: 15_000,
-  /** Streams of one connection that follows several: the id of each event has a place of each, some 12 bytes. */
-  followStreamsMax: 100,
   /** How long the function of authorization may take: longer than a question to an identity provider, shorter than patience. */
   authorizeTimeoutMs: 5_000,
   /** Unsent bytes that one live reader may hold before it is cut; it can resume at its offset. */
@@ -121,6 +119,8 @@ export const LIMITS = {
   lastMax: LAST_MAX,
   /** Names that one page of the list looks at. It skips deleted and expired ones. */
   listLookedMax: 5000,
+  /** Streams of one connection that follows several: the id of each event has a place of each, some 12 bytes. */
+  followStreamsMax: 100,
   /** Streams listed in one answer. */
   listMax: 1000,
   /** Answers of transactions that are kept. The last half of it is always kept. */

@@ -74,12 +74,12 @@ export function encodeDataEvent(kind: SseKind, stored: Uint8Array): Uint8Array {
 
 /** Encodes an event whose data is JSON around the stored records of a JSON stream. */
 export function frameJson(head: string, stored: Uint8Array, tail: string): Uint8Array {
-  return frameLines(encoder.encode(head), withoutLastComma(stored), encoder.encode(tail), 1);
+  return frameLines(utf8Of(head), withoutLastComma(stored), utf8Of(tail), 1);
 }
 
 /** Encodes an event whose data is text around any bytes as base64. */
 export function frameBase64(head: string, stored: Uint8Array, tail: string): Uint8Array {
-  return base64Between(encoder.encode(head), stored, encoder.encode(tail));
+  return base64Between(utf8Of(head), stored, utf8Of(tail));
 }
 
 /** Returns how many bytes these appends have as the data of an event, without its few other bytes. */

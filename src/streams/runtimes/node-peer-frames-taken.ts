@@ -3,7 +3,8 @@
 import type { TLSSocket } from "node:tls";
 import type { ClientCertificate } from "../access/identity.ts";
 import type { ShardId } from "../core/placement.ts";
-import type { Exchange, RequestHead, ServerAnswer } from "../server/exchange.ts";
+import type { Exchange, ServerAnswer } from "../server/exchange.ts";
+import { checkHead } from "../server/request-head.ts";
 import { tooLarge } from "./node-exchange.ts";
 import { encodeFrame, FRAME, type Frame, FrameReader, FrameWriter } from "./node-peer-frames.ts";
 import type { AnswerHead, SentHead } from "./node-peer-frames-sent.ts";
@@ -138,11 +139,12 @@ class FrameExchange implements Exchange {
     return this.received.length;
   }
 
-  get head(): RequestHead {
+  checkHead(): void {
     const field = (name: string): string | undefined => this.header(name);
     // With fewer names than lines one was sent twice, and is refused.
     const names = this.#named().size;
-    return { target: this.#target, version: "1.1", lines: this.#lines, names, field };
+    const head = { target: this.#target, version: "1.1", lines: this.#lines, names, field };
+    checkHead(this.method, head);
   }
 
   header(name: string): string | undefined {

@@ -18,11 +18,7 @@ export const FOLLOW_ROUTES: readonly Route[] = [
   {
     path: FOLLOW_PATH,
     methods: {
-      GET: {
-        needs: ["read"],
-        summary: "Follows several streams over one connection.",
-        handle: followAll,
-      },
+      GET: { needs: ["read"], handle: followAll },
     },
     allow: "GET, OPTIONS",
   },

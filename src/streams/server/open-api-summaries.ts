@@ -7,6 +7,7 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   "GET /livez": "Says that the process answers.",
   "GET /readyz": "Says whether requests should come here.",
   "GET /_hapax/streams": "Lists the streams that the caller may read.",
+  "GET /_hapax/follow": "Follows several streams over one connection.",
   "GET /_hapax/health": "Says whether the server takes writes.",
   "GET /_hapax/producers": "Lists the producers of a stream that the caller's grants have.",
   "POST /_hapax/producers": "Gives out a new id for a producer.",
