@@ -60,6 +60,8 @@ export type Begun<Tx> =
   | { readonly kind: "answer"; readonly answer: HttpAnswer }
   | { readonly kind: "run"; readonly run: Run<Tx> };
 
+type Acquirable<Tx> = Acquired<Tx> | Extract<Begun<Tx>, { readonly kind: "run" }>;
+
 /** The engine of idempotency keys over one ledger. `createIdempotency` creates it. */
 export class Idempotency<Tx, Source = unknown> {
   readonly options: ResolvedOptions<Source>;
@@ -67,6 +69,9 @@ export class Idempotency<Tx, Source = unknown> {
   readonly #flights: Flights;
   /** How many repetitions wait now. */
   #waiting = 0;
+  /** The name under which a request has its context. A map with weak keys would cost every collection of garbage. */
+  readonly #context = Symbol("idempotency context");
+  /** Of requests that take no members. */
   readonly #contexts = new WeakMap<object, IdempotencyContext<Tx>>();
 
   constructor(ledger: Ledger<Tx>, options: IdempotencyOptions<Source>) {
@@ -141,14 +146,18 @@ export class Idempotency<Tx, Source = unknown> {
 
   /** Returns the context of a request that came through an adapter. Throws `unsupported` for others. */
   contextOf(source: object): IdempotencyContext<Tx> {
-    const context = this.#contexts.get(source);
+    // Cast: nothing else has this name.
+    const own = (source as { readonly [name: symbol]: IdempotencyContext<Tx> | undefined })[
+      this.#context
+    ];
+    const context = own ?? this.#contexts.get(source);
     if (context !== undefined) return context;
     throw new HapaxError("unsupported", "the request did not come through an idempotency adapter");
   }
 
   /** For adapters: remembers the context of a run, for `contextOf`. */
   remember(source: object, run: Run<Tx>): void {
-    this.#contexts.set(source, run.context);
+    if (!Reflect.set(source, this.#context, run.context)) this.#contexts.set(source, run.context);
   }
 
   /** For adapters: returns whether the engine must see this request. It refuses a key that would protect nothing. */
@@ -191,9 +200,11 @@ export class Idempotency<Tx, Source = unknown> {
     let place: Place;
     let fingerprint: string | undefined;
     try {
-      place = { kind: "http", scope: await this.#scopeOf(request), key };
-      const { fingerprint: own, digest } = this.options;
-      fingerprint = own === undefined ? await fingerprintOf(request, digest) : await own(request);
+      // Most requests find all of this at once: an `await` costs more than the rest.
+      const { scope, fingerprint: own, digest } = this.options;
+      place = { kind: "http", scope: scope === GLOBAL ? scope : await this.#scopeOf(request), key };
+      const made = own === undefined ? fingerprintOf(request, digest) : own(request);
+      fingerprint = made instanceof Promise ? await made : made;
     } catch (error) {
       if (!isHapaxError(error, "invalid_request")) throw error;
       return { kind: "answer", answer: this.problem(error.code, error.message) };
@@ -207,7 +218,7 @@ export class Idempotency<Tx, Source = unknown> {
     request: AdaptedRequest<Source>,
   ): Promise<Begun<Tx>> {
     const { tools } = this.options;
-    const expired = await this.#refuseOld(place);
+    const expired = this.options.refusesOldKeys ? await this.#refuseOld(place) : undefined;
     if (expired !== undefined) return expired;
     const prefer = (request.reader ?? request.headers).get("prefer");
     const untilMs = tools.clock.steadyMs() + this.#waitMs(prefer);
@@ -258,22 +269,31 @@ export class Idempotency<Tx, Source = unknown> {
     }
   }
 
-  async #acquire(
+  #acquire(
     place: Place,
     id: FlightId,
     fingerprint: string | undefined,
     isKnown: boolean,
-  ): Promise<Acquired<Tx> | Extract<Begun<Tx>, { readonly kind: "run" }>> {
+  ): Promise<Acquirable<Tx>> {
     const terms = this.#terms(fingerprint);
     const { tools } = this.options;
-    if (!mayLock(this.#ledger, terms)) return acquire(this.#ledger, place, terms, tools, isKnown);
-    const known = isKnown ? await this.#ledger.entries.find(place) : undefined;
+    const ledger = this.#ledger;
+    if (!mayLock(ledger, terms)) return acquire(ledger, place, terms, tools, isKnown);
+    if (isKnown) return this.#acquireKnown(place, id, terms);
+    return this.#startLocked(place, id, terms).then(
+      (locked): Acquirable<Tx> | Promise<Acquirable<Tx>> =>
+        locked.kind === "claims first" ? acquire(ledger, place, terms, tools, true) : locked,
+    );
+  }
+
+  async #acquireKnown(place: Place, id: FlightId, terms: ClaimTerms): Promise<Acquirable<Tx>> {
+    const known = await this.#ledger.entries.find(place);
     const locked =
       known === undefined
         ? await this.#startLocked(place, id, terms)
         : (endedOf(known, terms) ?? { kind: "claims first" });
     if (locked.kind !== "claims first") return locked;
-    return acquire(this.#ledger, place, terms, tools, true);
+    return acquire(this.#ledger, place, terms, this.options.tools, true);
   }
 
   /** CK7: begins the transaction of the work, and claims the key in it. */

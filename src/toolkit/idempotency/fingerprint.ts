@@ -29,22 +29,64 @@ const HEAD_CHARS = 32;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
-/** Returns a digest of method, path with query, content type, and the canonical JSON, the form or the bytes of the body. */
-export async function fingerprintOf(
+/**
+ * Returns a digest of method, path with query, content type, and the canonical JSON, the form or the bytes of the body: at once if
+ * the digest does.
+ */
+export function fingerprintOf(
   request: AdaptedRequest<unknown>,
   digest: Digest,
-): Promise<string> {
+): string | Promise<string> {
   const headers = request.reader ?? request.headers;
   const essence = essenceOf(headers.get("content-type"));
   const { plain, exact } = contentOf(request.body, headers, essence);
-  const head = encoder.encode(JSON.stringify([request.method, targetOf(request.url), essence]));
-  const [of, plainOf] = await both(digest(head), digestOf(plain, digest));
-  const exactOf = exact === plain ? plainOf : await digestOf(exact, digest);
-  return formatFingerprint({
-    head: hexOf(of).slice(0, HEAD_CHARS),
-    plain: plainOf === undefined ? undefined : hexOf(plainOf),
-    exact: exactOf === undefined ? undefined : hexOf(exactOf),
-  });
+  const head = headOf(JSON.stringify([request.method, targetOf(request.url), essence]), digest);
+  const plainOf = digestOf(plain, digest);
+  const exactOf = exact === plain ? plainOf : digestOf(exact, digest);
+  return head instanceof Promise || plainOf instanceof Promise || exactOf instanceof Promise
+    ? later(head, plainOf, exactOf)
+    : formatted(head, plainOf, exactOf);
+}
+
+async function later(
+  head: string | Promise<string>,
+  plain: ReturnType<Digest> | undefined,
+  exact: ReturnType<Digest> | undefined,
+): Promise<string> {
+  const [headHex, plainOf, exactOf] = await Promise.all([head, plain, exact]);
+  return formatted(headHex, plainOf, exactOf);
+}
+
+function formatted(
+  head: string,
+  plainOf: Uint8Array | undefined,
+  exactOf: Uint8Array | undefined,
+): string {
+  const plain = plainOf === undefined ? undefined : hexOf(plainOf);
+  const exact = exactOf === plainOf ? plain : exactOf === undefined ? undefined : hexOf(exactOf);
+  return formatFingerprint({ head, plain, exact });
+}
+
+/** The digests of heads by the heads: the requests of an API have few different ones. */
+const heads = new WeakMap<Digest, Map<string, string>>();
+const HEADS_MAX = 256;
+const HEAD_KEPT_CHARS_MAX = 256;
+
+function headOf(text: string, digest: Digest): string | Promise<string> {
+  let known = heads.get(digest);
+  if (known === undefined) heads.set(digest, (known = new Map<string, string>()));
+  const found = known.get(text);
+  if (found !== undefined) return found;
+  const bytes = digest(encoder.encode(text));
+  if (bytes instanceof Promise) return bytes.then(headHexOf);
+  const head = headHexOf(bytes);
+  if (known.size === HEADS_MAX) known.clear();
+  if (text.length <= HEAD_KEPT_CHARS_MAX) known.set(text, head);
+  return head;
+}
+
+function headHexOf(bytes: Uint8Array): string {
+  return hexOf(bytes).slice(0, HEAD_CHARS);
 }
 
 function digestOf(content: Content | undefined, digest: Digest): ReturnType<Digest> | undefined {
@@ -54,16 +96,6 @@ function digestOf(content: Content | undefined, digest: Digest): ReturnType<Dige
   return "text" in content
     ? digest(encoder.encode(before + content.text))
     : digest(joinBytes([encoder.encode(before), content.bytes]));
-}
-
-/** As `Promise.all`, without promises where there are none. */
-async function both<One, Other>(
-  one: One | Promise<One>,
-  other: Other | Promise<Other>,
-): Promise<readonly [One, Other]> {
-  return one instanceof Promise || other instanceof Promise
-    ? Promise.all([one, other])
-    : [one, other];
 }
 
 /** Returns a key for a remote service, of the request's key and the name of a phase: the same in every attempt. */

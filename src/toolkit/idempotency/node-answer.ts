@@ -11,6 +11,9 @@ import { joinBytes } from "../../base/bytes.ts";
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from "node:http";
 import type { HttpAnswer } from "./answer.ts";
 
+/** A method of a response. Its overloads cannot be written as one type. */
+type Method = (...all: readonly unknown[]) => unknown;
+
 type Callback = (error?: Error | null) => void;
 
 /** The arguments after a chunk: an encoding, a callback, or both. */
@@ -53,7 +56,16 @@ const SEEN = {
   },
 };
 
+/** Ends the work of a response with an error. Returns whether there was any. */
+export function abortWork(response: ServerResponse, error: unknown): boolean {
+  const abort = (response as Partial<HeldResponse>)[HELD]?.abort;
+  abort?.(error);
+  return abort !== undefined;
+}
+
 export class HeldAnswer {
+  /** Ends the work with an error. Undefined: none runs. */
+  abort: ((error: unknown) => void) | undefined;
   /** Resolves when the handler has ended its response; rejects if it has destroyed it. */
   readonly ended: Promise<HttpAnswer>;
   readonly #response: ServerResponse;
@@ -155,13 +167,13 @@ export class HeldAnswer {
   #takeOver(): void {
     const response = this.#response;
     const real = {
-      writeHead: response.writeHead.bind(response),
-      write: response.write.bind(response),
-      end: response.end.bind(response),
-      flushHeaders: response.flushHeaders.bind(response),
-      destroy: response.destroy.bind(response),
+      writeHead: response.writeHead as Method,
+      write: response.write as Method,
+      end: response.end as Method,
+      flushHeaders: response.flushHeaders as Method,
+      destroy: response.destroy as Method,
     };
-    this.#realEnd = (body) => void real.end(body);
+    this.#realEnd = (body) => void Reflect.apply(real.end, response, [body]);
     const own = {
       writeHead: (status: number, ...rest: WriteHeadArguments) => {
         if (!this.#isHolding) return Reflect.apply(real.writeHead, response, [status, ...rest]);

@@ -27,9 +27,14 @@ export async function bodyOfMessage(
   if (Number(request.headers["content-length"] ?? 0) > bytesMax) throw bodyTooLarge(bytesMax);
   // The end may be in the packet that is being parsed now. Listening just before it arrives would end the stream.
   await Promise.resolve();
-  const bytes = await peek(request, bytesMax);
-  return { kind: "bytes", bytes };
+  // Most bodies are here as a whole: then there is nothing to listen for, and listening to an ended stream would end it.
+  const bytes = request.complete
+    ? new Peek(request, bytesMax).take()
+    : await peek(request, bytesMax);
+  return { kind: "bytes", bytes: bytes ?? NOTHING };
 }
+
+const NOTHING = new Uint8Array(0);
 
 function left(): Error {
   return new Error("the client has gone before its request was complete");
@@ -39,38 +44,58 @@ function left(): Error {
  * Takes all bytes without letting the stream end, then puts them back. A `read` with the exact length does not end a
  * stream; a `read` without a length does.
  */
+class Peek {
+  readonly #request: IncomingMessage;
+  readonly #bytesMax: number;
+  readonly #pieces = new BodyPieces();
+
+  constructor(request: IncomingMessage, bytesMax: number) {
+    this.#request = request;
+    this.#bytesMax = bytesMax;
+  }
+
+  /** Takes what is here. Returns the body when it is whole. Throws `body_too_large`. */
+  take(): Uint8Array | undefined {
+    const request = this.#request;
+    const pieces = this.#pieces;
+    while (request.readableLength > 0) {
+      const chunk: unknown = request.read(request.readableLength);
+      if (!(chunk instanceof Uint8Array)) break;
+      pieces.add(chunk);
+    }
+    if (pieces.bytes > this.#bytesMax) throw bodyTooLarge(this.#bytesMax);
+    if (!request.complete) return undefined;
+    const bytes = pieces.whole();
+    // A copy: the next reader may change its bytes.
+    if (bytes.length > 0) request.unshift(Buffer.from(bytes));
+    return bytes;
+  }
+}
+
+/** Waits for the whole body. */
 function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
-    const pieces = new BodyPieces();
+    const body = new Peek(request, bytesMax);
     const finish = (): void => {
       request.off("readable", take).off("error", fail).off("close", gone);
     };
-    const fail = (error: Error): void => {
+    const fail = (error: unknown): void => {
       finish();
-      reject(error);
+      reject(error as Error);
     };
     const gone = (): void => {
       fail(left());
     };
     const take = (): void => {
-      while (request.readableLength > 0) {
-        const chunk: unknown = request.read(request.readableLength);
-        if (!(chunk instanceof Uint8Array)) break;
-        pieces.add(chunk);
+      try {
+        const bytes = body.take();
+        if (bytes === undefined) return;
+        finish();
+        resolve(bytes);
+      } catch (error) {
+        fail(error);
       }
-      if (pieces.bytes > bytesMax) {
-        fail(bodyTooLarge(bytesMax));
-        return;
-      }
-      if (!request.complete) return;
-      finish();
-      const bytes = pieces.whole();
-      // A copy: the next reader may change its bytes.
-      if (bytes.length > 0) request.unshift(Buffer.from(bytes));
-      resolve(bytes);
     };
-    // Listening to an ended stream would end it. Most bodies are here as a whole: then there is nothing to listen for.
-    if (request.complete) take();
-    else request.on("readable", take).on("error", fail).on("close", gone);
+    request.on("readable", take).on("error", fail).on("close", gone);
   });
 }

@@ -11,16 +11,6 @@ import { type HttpAnswer, problemOf } from "./answer.ts";
 import { HeldAnswer, sendNodeAnswer } from "./node-answer.ts";
 import type { Run } from "./run.ts";
 
-/** The running work of each response, for error handlers. */
-const aborts = new WeakMap<ServerResponse, (error: unknown) => void>();
-
-/** Ends the work of a response with an error. Returns whether there was any. */
-export function abortWork(response: ServerResponse, error: unknown): boolean {
-  const abort = aborts.get(response);
-  abort?.(error);
-  return abort !== undefined;
-}
-
 /** Runs the work, holds its answer back, and sends it when it is committed. Rejects with the error. */
 export async function conduct<Tx>(
   onError: (error: unknown) => void,
@@ -34,7 +24,7 @@ export async function conduct<Tx>(
   try {
     answer = await new Promise((resolve, reject) => {
       let isAnswered = false;
-      aborts.set(response, reject);
+      held.abort = reject;
       held.ended.then((ended) => {
         isAnswered = true;
         resolve(ended);
@@ -58,7 +48,7 @@ export async function conduct<Tx>(
     held.drop();
     throw error;
   } finally {
-    aborts.delete(response);
+    held.abort = undefined;
   }
   if (isFailure(answer)) {
     await run.fail(new Error(`the handler has answered status=${answer.status}`));

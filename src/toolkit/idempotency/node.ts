@@ -8,9 +8,9 @@ import { isHapaxError } from "../../base/errors.ts";
 import type { HttpAnswer } from "./answer.ts";
 import { NotStarted } from "./context.ts";
 import type { Begun, Idempotency } from "./engine.ts";
-import { sendNodeAnswer } from "./node-answer.ts";
+import { abortWork, sendNodeAnswer } from "./node-answer.ts";
 import { bodyOfMessage } from "./node-body.ts";
-import { abortWork, conduct, isOver, sendFailure } from "./node-conduct.ts";
+import { conduct, isOver, sendFailure } from "./node-conduct.ts";
 import { adaptedRequest, hasLostHeaders, LOST_HEADERS, MessageReader, urlOf } from "./request.ts";
 
 export { fileKeyStore } from "./key-file.ts";

@@ -10,6 +10,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
+import { isPlainText, plainBytes } from "../../base/plain-text.ts";
 import type { HttpAnswer } from "./answer.ts";
 
 /** A stored request, which a completer can repeat. */
@@ -81,7 +82,8 @@ export function decodeAnswer(data: Uint8Array | undefined): HttpAnswer | undefin
 }
 
 function encode(head: ProgressHead | AnswerHead, body: Uint8Array): Uint8Array {
-  const json = encoder.encode(JSON.stringify(head));
+  const text = JSON.stringify(head);
+  const json = isPlainText(text) ? plainBytes(text) : encoder.encode(text);
   const { length } = json;
   const bytes = new Uint8Array(PREFIX + length + body.length);
   bytes.set([VERSION, length >>> 24, length >>> 16, length >>> 8, length]);
