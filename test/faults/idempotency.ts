@@ -23,8 +23,8 @@ export const idempotencyFaults: readonly Fault[] = [
     name: "the keys of two tenants meet",
     guarantee: "G26",
     file: "src/toolkit/idempotency/engine.ts",
-    find: `place = { kind: "http", scope: await this.#scopeOf(request), key };`,
-    replace: `place = { kind: "http", scope: (await this.#scopeOf(request)) && GLOBAL, key };`,
+    find: "scope === GLOBAL ? scope : await this.#scopeOf(request)",
+    replace: "scope === GLOBAL ? scope : (await this.#scopeOf(request)) && GLOBAL",
     caughtBy: {
       file: ENGINE,
       test: "draft 5: the key counts together with who the client is",
@@ -64,8 +64,8 @@ export const idempotencyFaults: readonly Fault[] = [
     name: "an HTTP key is claimed before its transaction, in a commit of its own",
     guarantee: "G26",
     file: "src/toolkit/idempotency/engine.ts",
-    find: "if (!mayLock(this.#ledger, terms)) return",
-    replace: 'if (!mayLock(this.#ledger, terms) || place.key !== "") return',
+    find: "if (!mayLock(ledger, terms)) return",
+    replace: 'if (!mayLock(ledger, terms) || place.key !== "") return',
     caughtBy: { file: DATABASES, test: "a new key costs one commit, a look and an entry" },
   },
   {

@@ -402,6 +402,17 @@ export const onceFaults: readonly Fault[] = [
     },
   },
   {
+    name: "the end of a lock is written though SQLite has ended its transaction",
+    guarantee: "G25",
+    file: "src/toolkit/ledgers/sqlite-entries.ts",
+    find: "  session.requireOpen();\n  const made",
+    replace: "  const made",
+    caughtBy: {
+      file: "test/ledgers/sqlite-work.test.ts",
+      test: "G25 work whose transaction SQLite has ended is not done, and writes nothing more: at once",
+    },
+  },
+  {
     name: "work goes on after SQLite has ended its transaction",
     guarantee: "G25",
     file: "src/toolkit/databases/sqlite-lending.ts",
