@@ -9,6 +9,8 @@ import { dirname, join } from "node:path";
 
 const KINDS = /^(?:export )?(?:declare )?(?:abstract )?(class|interface|function|const|type) (\w+)/;
 const BLOCKS = /^(?:export )?(?:declare )?(?:abstract )?(?:class|interface)\b/;
+/** An object that is put together of others, which have the comments of their members. */
+const JOINED = /^const \w+: (typeof \w+(?: & typeof \w+)*);$/;
 const IMPORTED = /^import (?:type )?\{([^}]*)\} from "([^"]+)"/;
 const PASSED_ON = /^export (?:type )?(\*|\{[^}]*\}) from "([^"]+)"/;
 
@@ -42,13 +44,16 @@ export function typesNamedBy({ path, name: own, signatures, members }) {
   return [...names].map((name) => findType(path, name)).filter((found) => found !== undefined);
 }
 
-/** A type as the module sees it: declared there, or imported. */
 function findType(path, name) {
+  const found = findDeclaration(path, name);
+  return found?.kind === "const" ? undefined : found;
+}
+
+/** A name as the module sees it: declared there, or imported. */
+function findDeclaration(path, name) {
   for (const { text, comment } of statementsOf(readFileSync(path, "utf8"))) {
     const declared = KINDS.exec(text);
-    if (declared !== null && declared[2] === name && declared[1] !== "const") {
-      return declarationOf(path, text, comment);
-    }
+    if (declared !== null && declared[2] === name) return declarationOf(path, text, comment);
     const [, list = "", from = ""] = IMPORTED.exec(text) ?? [];
     if (!from.startsWith(".")) continue;
     for (const part of list.split(",")) {
@@ -68,6 +73,11 @@ function declarationOf(path, text, comment) {
   if (match === null) throw new Error(`${path}: not understood: ${text.slice(0, 80)}`);
   const [, kind, name] = match;
   const signature = text.replace(/^(export )?(declare )?/, "");
+  const parts = JOINED.exec(signature)?.[1].match(/(?<=typeof )\w+/g);
+  if (parts !== undefined) {
+    const members = parts.flatMap((part) => findDeclaration(path, part)?.members ?? []);
+    return { path, name, kind, comment, signatures: [`const ${name}`], members };
+  }
   const isBlock = BLOCKS.test(text) || /^const \w+: \{/.test(signature);
   if (!isBlock) return { path, name, kind, comment, signatures: [signature], members: [] };
   const open = bodyStart(signature);
