@@ -136,6 +136,7 @@ class FrameConnection {
       certificate ?? null,
       baseUrl,
       authority ?? null,
+      namesIn(lines),
     ];
     const text = JSON.stringify(head);
     return new Promise((resolve) => {
@@ -194,6 +195,12 @@ class FrameConnection {
   }
 }
 
+function namesIn(lines: readonly string[]): number {
+  const names = new Set<string>();
+  for (let at = 0; at < lines.length; at += 2) names.add((lines[at] ?? "").toLowerCase());
+  return names.size;
+}
+
 /** The head of a request: shard, method, target, lines, and what only the first node has seen. */
 export type SentHead = readonly [
   shard: number,
@@ -204,6 +211,8 @@ export type SentHead = readonly [
   certificate: PeerRequest["client"]["certificate"] | null,
   baseUrl: string,
   authority: string | null,
+  /** How many different names the lines have. */
+  names: number,
 ];
 
 /** The head of an answer. */

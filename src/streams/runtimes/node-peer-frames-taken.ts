@@ -3,11 +3,13 @@
 import type { TLSSocket } from "node:tls";
 import type { ClientCertificate } from "../access/identity.ts";
 import type { ShardId } from "../core/placement.ts";
-import type { Exchange, ServerAnswer } from "../server/exchange.ts";
+import { HEADER } from "../../protocol/headers.ts";
+import type { AnswerHeaders, Exchange, ServerAnswer, WholeAnswer } from "../server/exchange.ts";
+import { FinishedAnswer } from "../server/finished-answer.ts";
 import { checkHead } from "../server/request-head.ts";
 import { tooLarge } from "./node-exchange.ts";
 import { encodeFrame, FRAME, type Frame, FrameReader, FrameWriter } from "./node-peer-frames.ts";
-import type { AnswerHead, SentHead } from "./node-peer-frames-sent.ts";
+import type { SentHead } from "./node-peer-frames-sent.ts";
 
 export interface TakenFramesParts {
   readonly handle: (shard: ShardId, exchange: Exchange) => Promise<ServerAnswer | "moved" | "lost">;
@@ -88,10 +90,10 @@ export class TakenFrames {
         this.#parts.onFault(new Error("an answer without an end has no place in a frame"));
       return encodeFrame(FRAME.lost, id);
     }
-    const { status, headers, body, mayCompress, share, onSent } = given;
-    const head: AnswerHead = [status, headers, mayCompress === true ? 1 : 0];
+    const { status, body, mayCompress, share, onSent } = given;
+    const head = `[${status},${headersText(given)},${mayCompress === true ? 1 : 0}]`;
     const pieces = body === undefined || body instanceof Uint8Array ? [body ?? EMPTY] : body;
-    const frame = encodeFrame(FRAME.answer, id, JSON.stringify(head), pieces);
+    const frame = encodeFrame(FRAME.answer, id, head, pieces);
     // The pieces are copied with the next write, which the limit of a frame bounds.
     share?.release();
     onSent?.();
@@ -100,6 +102,23 @@ export class TakenFrames {
 }
 
 const EMPTY = new Uint8Array(0);
+
+/** All answers to appends share a few sets of headers: each is made text once, without its last brace. */
+const commonTexts = new WeakMap<AnswerHeaders, string>();
+
+/** The headers as JSON. */
+function headersText(answer: WholeAnswer): string {
+  if (!(answer instanceof FinishedAnswer)) return JSON.stringify(answer.headers);
+  const { common, own, requestId } = answer;
+  let text = commonTexts.get(common);
+  if (text === undefined) {
+    text = JSON.stringify({ ...common, [HEADER.requestId]: "" }).slice(0, -2);
+    commonTexts.set(common, text);
+  }
+  // A request id needs no escapes: it was made here, or its grammar was checked.
+  const rest = JSON.stringify(own);
+  return rest === "{}" ? `${text}${requestId}"}` : `${text}${requestId}",${rest.slice(1)}`;
+}
 
 class FrameExchange implements Exchange {
   readonly method: string;
@@ -112,12 +131,12 @@ class FrameExchange implements Exchange {
   readonly received: Uint8Array;
   readonly #target: string;
   readonly #lines: readonly string[];
-  #fields: ReadonlyMap<string, string> | undefined;
+  readonly #names: number;
   #aborts: (() => void)[] | undefined;
   isGone = false;
 
   constructor(sent: SentHead, body: Uint8Array) {
-    const [, method, target, lines, address, certificate, baseUrl, authority] = sent;
+    const [, method, target, lines, address, certificate, baseUrl, authority, names] = sent;
     const mark = target.indexOf("?");
     this.method = method;
     this.path = mark === -1 ? target : target.slice(0, mark);
@@ -129,6 +148,7 @@ class FrameExchange implements Exchange {
     this.received = body;
     this.#target = target;
     this.#lines = lines;
+    this.#names = names;
   }
 
   get hasBody(): boolean {
@@ -142,13 +162,21 @@ class FrameExchange implements Exchange {
   checkHead(): void {
     const field = (name: string): string | undefined => this.header(name);
     // With fewer names than lines one was sent twice, and is refused.
-    const names = this.#named().size;
+    const names = this.#names;
     const head = { target: this.#target, version: "1.1", lines: this.#lines, names, field };
     checkHead(this.method, head);
   }
 
+  /** The few lines are looked through: a map of them would cost more than all searches in it. */
   header(name: string): string | undefined {
-    return this.#named().get(name);
+    const lines = this.#lines;
+    for (let at = 0; at < lines.length; at += 2) {
+      const found = lines[at];
+      if (found?.length === name.length && (found === name || found.toLowerCase() === name)) {
+        return lines[at + 1];
+      }
+    }
+    return undefined;
   }
 
   lines(): readonly string[] {
@@ -168,16 +196,5 @@ class FrameExchange implements Exchange {
   abort(): void {
     this.isGone = true;
     for (const run of this.#aborts?.splice(0) ?? []) run();
-  }
-
-  #named(): ReadonlyMap<string, string> {
-    if (this.#fields !== undefined) return this.#fields;
-    const fields = new Map<string, string>();
-    for (let at = 0; at < this.#lines.length; at += 2) {
-      const name = (this.#lines[at] ?? "").toLowerCase();
-      if (!fields.has(name)) fields.set(name, this.#lines[at + 1] ?? "");
-    }
-    this.#fields = fields;
-    return fields;
   }
 }
