@@ -73,7 +73,7 @@ test("the dashboard has at most 120 KB, gzipped", async () => {
   expect(script).not.toMatch(/\beval\(|new Function\(/);
 });
 
-test("a visit paints after three requests and two seconds of work at most, asks this server alone, and its figures move", async () => {
+test("a visit paints after three requests and half a second of work at most, asks this server alone, and its figures move", async () => {
   const seen = await look();
   const { page, urls } = seen;
   const tools = await page.context().newCDPSession(page);
@@ -89,8 +89,9 @@ test("a visit paints after three requests and two seconds of work at most, asks 
   console.log(
     `first paint after ${paintMs.toFixed(0)} ms, ${workS.toFixed(2)} s of work until figures`,
   );
-  expect(paintMs).toBeLessThan(Infinity);
-  expect(workS).toBeLessThan(2);
+  // A fifth of a second on a quiet machine; the work, in time of the processor, is what a busy one does not change.
+  expect(paintMs).toBeLessThan(10_000);
+  expect(workS).toBeLessThan(0.5);
   const files = new Set(
     urls
       .map((url) => new URL(url).pathname)
