@@ -352,6 +352,17 @@ export const journalFaults: readonly Fault[] = [
     },
   },
   {
+    name: "the checksum of a frame leaves out what stands between two large appends",
+    guarantee: "G12",
+    file: "src/streams/stores/journal/frame.ts",
+    find: "      from = piece.at;\n    }\n    return crc32",
+    replace: "      from = written.length;\n    }\n    return crc32",
+    caughtBy: {
+      file: "src/streams/stores/journal/frame.test.ts",
+      test: "small and large data share one frame with one checksum over all buffers",
+    },
+  },
+  {
     name: "no commit waits for a snapshot",
     guarantee: "G11",
     file: "src/streams/stores/journal/replay-bound.ts",

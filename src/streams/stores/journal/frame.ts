@@ -11,6 +11,7 @@ import { crc32 } from "node:zlib";
 import type { Change } from "../../core/change.ts";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import { ByteWriter } from "./bytes.ts";
+import { joinCrc } from "./crc.ts";
 import type { Extent } from "./extents.ts";
 import { EXTENT_BYTES_MAX } from "./extents.ts";
 import { alignFrame, FRAME_HEADER_BYTES, FRAME_MAGIC } from "./format.ts";
@@ -88,6 +89,8 @@ interface Piece {
   /** How many bytes of the writer come before this data. */
   readonly at: number;
   readonly data: Uint8Array;
+  /** The checksum of the data, which its record has too. */
+  readonly crc: number;
 }
 
 export class FrameBuilder {
@@ -117,10 +120,10 @@ export class FrameBuilder {
   data(record: Extract<Change, { kind: "appended" }> | Moved, start: Offset): void {
     const at = this.bytes;
     const { data, stream } = record;
-    encodeDataRecord(this.#writer, record, start);
+    const crc = encodeDataRecord(this.#writer, record, start);
     const copyAt = data.length < LARGE_BYTES ? this.#writer.length : undefined;
     if (copyAt === undefined) {
-      this.#pieces.push({ at: this.#writer.length, data });
+      this.#pieces.push({ at: this.#writer.length, data, crc });
       this.#largeBytes += data.length;
     } else {
       this.#writer.raw(data);
@@ -149,10 +152,21 @@ export class FrameBuilder {
     const buffers = this.#cut(written);
     const size = buffers.reduce((sum, buffer) => sum + buffer.length, 0);
     assert(size === alignFrame(bytes), "a frame has other bytes than its header says");
-    const crc = checksum(buffers, bytes, start.salt);
+    const crc = this.#checksum(written, bytes - this.#largeBytes, start.salt);
     written.writeUInt32LE(crc, 4);
     const data = this.#placed;
     return { buffers, bytes, crc, runs: this.#runs.list, written, data };
+  }
+
+  /** Computes the CRC of the frame without its first eight bytes and without the zeros at its end. Large data was summed with its record. */
+  #checksum(written: Buffer, end: number, salt: number): number {
+    let crc = salt;
+    let from = 8;
+    for (const piece of this.#pieces) {
+      crc = joinCrc(crc32(written.subarray(from, piece.at), crc), piece.crc, piece.data.length);
+      from = piece.at;
+    }
+    return crc32(written.subarray(from, end), crc);
   }
 
   #cut(written: Buffer): Uint8Array[] {
@@ -166,16 +180,4 @@ export class FrameBuilder {
     if (from < written.length) buffers.push(written.subarray(from));
     return buffers;
   }
-}
-
-/** Computes the CRC of the frame without its first eight bytes and without the zeros at its end. */
-function checksum(buffers: readonly Uint8Array[], bytes: number, salt: number): number {
-  let crc = salt;
-  let left = bytes;
-  for (const [index, buffer] of buffers.entries()) {
-    const part = buffer.subarray(index === 0 ? 8 : 0, Math.min(buffer.length, left));
-    crc = crc32(part, crc);
-    left -= buffer.length;
-  }
-  return crc;
 }

@@ -180,12 +180,12 @@ function textKindOf(change: GroupChange | SubscriptionChange): number {
   }
 }
 
-/** Writes everything but the data itself. The caller must write the data next. */
+/** Writes everything but the data itself, and returns the checksum of that. The caller must write the data next. */
 export function encodeDataRecord(
   writer: ByteWriter,
   record: StreamAppended | Moved,
   start: Offset,
-): void {
+): number {
   writer.u8(KIND[record.kind]);
   const lengthAt = writer.length;
   writer.zeros(2);
@@ -211,7 +211,9 @@ export function encodeDataRecord(
   }
   writer.patchU16(lengthAt, writer.length - metaAt);
   writer.varint(record.data.length);
-  writer.u32(crc32(record.data));
+  const crc = crc32(record.data);
+  writer.u32(crc);
+  return crc;
 }
 
 function producerFlags({ session, resets }: ProducerMark): number {
