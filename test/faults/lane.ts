@@ -78,6 +78,17 @@ export const laneFaults: readonly Fault[] = [
     },
   },
   {
+    name: "the lane begins a request before the one is decided whose body has just come",
+    guarantee: "G2",
+    file: CONNECTION,
+    find: "setImmediate(this.#goOn);",
+    replace: "this.#goOn();",
+    caughtBy: {
+      file: LANE_TEST,
+      test: "requests are decided in their order > whether the lane is on or not, also if the network cuts them anywhere",
+    },
+  },
+  {
     name: "the lane hands over while it owes an answer",
     guarantee: "G1",
     file: CONNECTION,

@@ -2,6 +2,8 @@
  * One connection of the lane: takes appends from its bytes, and sends their answers in order.
  *
  *   - answers leave in the order of their requests, also if a later one is ready first;
+ *   - requests are decided in their order, however the network has cut them: what comes in one piece with the end of a body begins in
+ *     the turn after it;
  *   - a connection is handed over before the first byte of an unusual request, after all earlier answers;
  *     `node:http` gets every byte from there on and keeps the connection;
  *   - a connection holds at most `pipelinedMax` requests, and takes none while answers pile up;
@@ -67,6 +69,8 @@ export class LaneConnection {
   #rest: Buffer | undefined;
   /** The request whose body is still coming. */
   #receiving: LaneExchange | undefined;
+  /** A body has just come whole, and its request is decided before the bytes behind it begin. */
+  #isHeldBack = false;
   /** The next request is for `node:http`. */
   #isLeaving = false;
   #isPaused = false;
@@ -100,14 +104,29 @@ export class LaneConnection {
       this.#sinceMs = this.#lane.checkedAtMs;
     }
     this.#hasAsked = true;
-    let bytes = chunk;
     if (this.#receiving !== undefined) {
       const { bytesLeft } = this.#receiving;
       this.#receiveBody(this.#receiving, chunk.subarray(0, bytesLeft));
-      if (chunk.length <= bytesLeft) return;
-      bytes = chunk.subarray(bytesLeft);
+      if (chunk.length > bytesLeft) this.#holdBack(chunk.subarray(bytesLeft));
+      return;
     }
-    this.#take(this.#rest === undefined ? bytes : Buffer.concat([this.#rest, bytes]));
+    const bytes = this.#rest === undefined ? chunk : Buffer.concat([this.#rest, chunk]);
+    if (this.#isHeldBack) this.#rest = bytes;
+    else this.#take(bytes);
+  };
+
+  /** A handler that waits for its body goes on behind the caller of this, and would be overtaken by the next request. */
+  #holdBack(bytes: Buffer): void {
+    this.#rest = bytes;
+    this.#isHeldBack = true;
+    setImmediate(this.#goOn);
+  }
+
+  readonly #goOn = (): void => {
+    this.#isHeldBack = false;
+    if (this.#isOver || this.#isBroken) return;
+    if (this.#rest !== undefined) this.#take(this.#rest);
+    if (this.#isEnded) this.#endIfEnded();
   };
 
   readonly #onDrain = (): void => {
@@ -272,7 +291,7 @@ export class LaneConnection {
 
   /** Ends the connection after the client's last byte and after all answers. */
   #endIfEnded(): void {
-    if (this.#isOver || this.#isBusy || this.#isPaused) return;
+    if (this.#isOver || this.#isBusy || this.#isPaused || this.#isHeldBack) return;
     if (this.#receiving !== undefined) this.#break("invalid_request");
     else if (this.#rest !== undefined) this.#refuse("invalid_request");
     else {
@@ -330,7 +349,7 @@ export class LaneConnection {
 
   /** Ends the connection, after its last answer. */
   drain(): void {
-    if (this.#owed.length > 0) return;
+    if (this.#owed.length > 0 || this.#isHeldBack) return;
     this.#isOver = true;
     this.#socket.destroySoon();
   }

@@ -141,6 +141,61 @@ describe("answers leave in the order of their requests", () => {
   });
 });
 
+describe("requests are decided in their order", () => {
+  const numbered = (number: number): string =>
+    append(
+      String(number).repeat(10),
+      "/a",
+      `Producer-Id: p\r\nProducer-Epoch: 0\r\nProducer-Seq: ${number}\r\n`,
+    );
+  const sent = [0, 1, 2, 3].map(numbered).join("");
+  const stored = "0000000000111111111122222222223333333333";
+
+  test("whether the lane is on or not, also if the network cuts them anywhere", async () => {
+    for (const hasFastLane of [true, false]) {
+      // Within the heads and bodies of the first two, at their ends, and behind them.
+      const first = numbered(0).length;
+      for (const cut of [5, first - 10, first - 4, first, first + 30, 2 * first - 4]) {
+        const server = await startWithStream({ hasFastLane });
+        const client = new Client(server);
+        client.socket.write(sent.slice(0, cut));
+        await settle(server);
+        client.socket.write(sent.slice(cut));
+        expect(await client.answers(4), `cut at ${cut}`).toEqual([200, 200, 200, 200]);
+        expect(await textOf(server)).toBe(stored);
+      }
+    }
+  });
+
+  test("also when the other side sends no more, and when it sends each byte alone", async () => {
+    const server = await startWithStream();
+    const client = new Client(server);
+    const first = numbered(0).length;
+    client.socket.write(sent.slice(0, first - 4));
+    await settle(server);
+    client.socket.end(sent.slice(first - 4));
+    expect(await client.answers(4)).toEqual([200, 200, 200, 200]);
+    const other = new Client(await startWithStream());
+    for (const byte of sent) {
+      other.socket.write(byte);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(await other.answers(4)).toEqual([200, 200, 200, 200]);
+    expect(await textOf(server)).toBe(stored);
+  });
+
+  test("a refusal before the end of a body's piece does not lose what is behind it", async () => {
+    const server = await startWithStream();
+    const client = new Client(server);
+    const refused = append("refused", "//refused");
+    client.socket.write(refused.slice(0, -4));
+    await settle(server);
+    client.socket.end(refused.slice(-4) + append("taken"));
+    expect(await client.answers(2)).toEqual([400, 204]);
+    expect(await textOf(server)).toBe("taken");
+  });
+});
+
 describe("what is unusual goes to node:http with every byte", () => {
   async function countHttp(run: () => Promise<void>): Promise<number> {
     let count = 0;
