@@ -14,12 +14,14 @@ const ONCE = within(
 
 export const followAllFaults: readonly Fault[] = [
   {
-    name: "several streams: an append is sent from the tail while its stream is behind",
+    name: "several streams: what came while a page was read waits for the next append",
     guarantee: "G180",
     file: READER,
-    find: "    if (this.#connection.isStalled || event.start !== lane.position) {",
-    replace: "    if (event.start !== lane.position && event.start < lane.position) {",
-    caughtBy: ONCE,
+    find: "      if (!page.isAtEnd && (lane.position < view.tail || view.isClosed)) this.#behind.add(lane);",
+    replace: "      if (!page.isAtEnd && view.isClosed) this.#behind.add(lane);",
+    caughtBy: within(
+      "what comes while its stream is read is sent behind it, and waits for no other append",
+    ),
   },
   {
     name: "several streams: the id has the places of before",
@@ -43,9 +45,9 @@ export const followAllFaults: readonly Fault[] = [
     name: "several streams: one is read to its end before the next",
     guarantee: "G180",
     file: READER,
-    find: "      this.#behind.delete(lane);\n      if (found === undefined) continue;",
+    find: "      // It goes to the end of the line: the others have their turn.\n      this.#behind.delete(lane);",
     replace:
-      "      if (found === undefined || lane.isOver) this.#behind.delete(lane);\n      if (found === undefined) continue;",
+      "      const end = found?.page.next ?? lane.state.tail;\n      if (end === lane.state.tail) this.#behind.delete(lane);",
     caughtBy: within("a stream that is far behind keeps no other one waiting for more than a page"),
   },
   {

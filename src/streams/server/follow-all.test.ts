@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { LIMITS } from "../../protocol/limits.ts";
 import { createServer, type HapaxServer } from "../server.ts";
+import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { createSeededRandom } from "../../testing/seeded-random.ts";
 import type { Authorize } from "../access/identity.ts";
@@ -52,10 +53,10 @@ class World {
   readonly server: HapaxServer;
   readonly #aborts = new Set<() => void>();
 
-  constructor(authorize?: Authorize) {
+  constructor(authorize?: Authorize, store: Store = openMemoryStore()) {
     this.server = createServer(
       {
-        store: openMemoryStore(),
+        store,
         clock: this.clock,
         random: { unit: () => 0.5, id: () => "id" },
         courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "none here" }) },
@@ -223,6 +224,30 @@ describe("several streams over one connection", () => {
         1, 700_000, 1,
       ]);
     }
+  });
+
+  test("G180 what comes while its stream is read is sent behind it, and waits for no other append", async () => {
+    const store = openMemoryStore();
+    const read = store.read.bind(store);
+    let open: () => void = () => undefined;
+    const gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    store.read = async (...range) => {
+      await gate;
+      return read(...range);
+    };
+    const world = new World(undefined, store);
+    await world.ask("PUT", "/s/0");
+    await world.ask("POST", "/s/0", "[1]");
+    const sink = await world.follow(["/s/0"]);
+    await world.ask("POST", "/s/0", "[2]");
+    await settle();
+    open();
+    await settle();
+    const seen = new Seen();
+    seen.take(sink);
+    expect(seen.records.get("/s/0")).toEqual([1, 2]);
   });
 
   test("G180 a stream that is far behind keeps no other one waiting for more than a page", async () => {
