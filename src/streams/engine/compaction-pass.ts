@@ -53,6 +53,8 @@ export interface PassParts {
 
 /** Bytes of one read, and of one slice: some milliseconds for the commit behind which others wait. */
 const SLICE_BYTES = 1024 * 1024;
+/** The same for a pass that must not rest: each read, and each commit, takes some turns of the event loop, which are long then. */
+const URGENT_SLICE_BYTES = 4 * SLICE_BYTES;
 /** A larger append is not compared in its own step (about a millisecond), but read from the store later. */
 const SEEN_BYTES_MAX = 128 * 1024;
 /** The same for a pass that cannot catch up otherwise, because large appends come all the time. */
@@ -171,7 +173,7 @@ export class CompactionPass {
     const { writer } = this.#parts;
     for (let position = from; position < to;) {
       if (this.#isOver) return position;
-      const page = await readAcrossForks(writer.store, this.#state, position, to, SLICE_BYTES);
+      const page = await readAcrossForks(writer.store, this.#state, position, to, this.#sliceBytes);
       try {
         const records: KeyedRecord[] = [];
         let end = page.start;
@@ -250,7 +252,7 @@ export class CompactionPass {
     await writer.settled();
     for (let position = from; position < to;) {
       if (this.#isOver) return false;
-      const page = await readAcrossForks(writer.store, this.#state, position, to, SLICE_BYTES);
+      const page = await readAcrossForks(writer.store, this.#state, position, to, this.#sliceBytes);
       try {
         if (page.appends.length === 0 || page.start !== position) return false;
         for (const append of page.appends) {
@@ -279,6 +281,10 @@ export class CompactionPass {
       const key = this.#keyOf(append, start, end);
       call({ ...key, at: advance(at, start), data: append.subarray(start, end) });
     }
+  }
+
+  get #sliceBytes(): number {
+    return this.#parts.isUrgent() ? URGENT_SLICE_BYTES : SLICE_BYTES;
   }
 
   /** Its turns are short in any case: see `#eachRecord`. */
