@@ -24,6 +24,8 @@ export interface Passed {
   readonly headers: IncomingHttpHeaders;
   /** One letter for each byte, so that every body passes as it is. */
   readonly body: string;
+  /** A live answer, whose events pass as they come. */
+  readonly live?: IncomingMessage;
 }
 
 /** How the server is wrong. Without members it is right. */
@@ -108,7 +110,9 @@ async function pass(
   const headers = { ...passed.headers };
   delete headers["content-length"];
   delete headers["transfer-encoding"];
-  outgoing.writeHead(passed.status, headers).end(passed.body, "latin1");
+  outgoing.writeHead(passed.status, headers);
+  if (passed.live === undefined) outgoing.end(passed.body, "latin1");
+  else passed.live.pipe(outgoing);
 }
 
 function forward(
@@ -126,11 +130,16 @@ function forward(
     onGone(() => sent.destroy());
     sent.on("error", reject);
     sent.on("response", (response) => {
+      const { statusCode: status = 0, headers } = response;
+      if (headers["content-type"] === "text/event-stream") {
+        resolve({ status, headers, body: "", live: response });
+        return;
+      }
       let text = "";
       response.setEncoding("latin1").on("data", (piece: string) => (text += piece));
       response.on("error", reject);
       response.on("end", () => {
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: text });
+        resolve({ status, headers, body: text });
       });
     });
     sent.end(body);
