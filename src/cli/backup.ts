@@ -135,7 +135,7 @@ async function makeIntoFolder(
     const disk = openNodeDisk(path, true);
     const target = await BackupFolder.open(disk, source.plan.storeId);
     const document = await makeBackup(source, target, bar.show);
-    const removed = keep === undefined ? [] : await keepNewest(disk, keep);
+    const removed = keep === undefined ? [] : await keepNewest(disk, keep, document);
     return { document, removed };
   } finally {
     await lock.release();

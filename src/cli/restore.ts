@@ -20,6 +20,9 @@ import { countOf, createPaint, formatTable, printable } from "./terminal.ts";
 const ACCEPT =
   "clients that know more than the backup get server_restored: docs/guides/backup-and-restore.md";
 
+/** More than clocks of machines differ. */
+const AHEAD_MS = 600_000;
+
 async function runRestore(invocation: Invocation, context: Context): Promise<number> {
   const ways = ["list", "check", "in-place"].filter((name) => invocation.has(name));
   if (ways.length > 1) throw usageFailure(`--${ways[0] ?? ""} and --${ways[1] ?? ""}: give one`);
@@ -76,6 +79,13 @@ async function readFolder(from: string, context: Context) {
   const damage: string[] = [];
   const kept = await listBackups(disk, ({ message }) => damage.push(message));
   for (const message of damage) await context.stderr.write(`hapax: left out: ${message}\n`);
+  const ahead = kept.find(
+    ({ document }) => Date.parse(document.takenAt) > context.nowMs() + AHEAD_MS,
+  );
+  if (ahead !== undefined) {
+    const words = `${nameOf(ahead.name)} was taken after the present time: a clock is or was wrong`;
+    await context.stderr.write(`hapax: ${words}. Compare the LSNs before you restore\n`);
+  }
   return { disk, kept };
 }
 

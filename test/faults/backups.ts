@@ -10,6 +10,17 @@ const RESTORING = "src/streams/stores/backup/restoring.ts";
 
 export const backupFaults: readonly Fault[] = [
   {
+    name: "a backup of a wrong clock counts as the newest",
+    guarantee: "G142",
+    file: FOLDER,
+    find: "const newer = other.document.lsn - one.document.lsn;",
+    replace: "const newer = one.name > other.name ? -1 : 1;",
+    caughtBy: {
+      file: UNIT,
+      test: "G142 the newest backup is the newest, also if the clock was ahead during an earlier one",
+    },
+  },
+  {
     name: "segments of a backup are retired while it runs",
     guarantee: "G142",
     file: HOLDS,

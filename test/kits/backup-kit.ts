@@ -19,6 +19,7 @@ export async function sourceOf(
   store: Store,
   partBytes = 4096,
   between: () => Promise<void> = nothing,
+  takenAtMs?: number,
 ): Promise<BackupSource & { readonly release: () => void; readonly reads: string[] }> {
   const backup = await store.backup?.();
   if (backup === undefined) throw new Error("the store has no backups");
@@ -26,7 +27,7 @@ export async function sourceOf(
   const reads: string[] = [];
   return {
     plan: {
-      takenAt: new Date(1_700_000_000_000 + lsn * 1000).toISOString(),
+      takenAt: new Date(takenAtMs ?? 1_700_000_000_000 + lsn * 1000).toISOString(),
       storeId,
       incarnation: formatIncarnation(store.world.incarnation),
       lsn,
@@ -57,8 +58,9 @@ export async function backUp(
   store: Store,
   folder: Disk,
   between?: () => Promise<void>,
+  takenAtMs?: number,
 ): Promise<{ readonly document: BackupDocument; readonly reads: readonly string[] }> {
-  const source = await sourceOf(store, 4096, between);
+  const source = await sourceOf(store, 4096, between, takenAtMs);
   try {
     const target = await BackupFolder.open(folder, source.plan.storeId);
     return { document: await makeBackup(source, target, nothing), reads: source.reads };

@@ -169,6 +169,32 @@ test("G142 the next backup fetches what is new, and older ones stay", async () =
   await store.close();
 });
 
+test("G142 the newest backup is the newest, also if the clock was ahead during an earlier one", async () => {
+  const { store, disk } = await begun(31, 4);
+  const folder = createSimulatedDisk(32);
+  const aheadMs = Date.UTC(2090, 0);
+  const rightMs = Date.UTC(2026, 0);
+  const ahead = await backUp(store, folder, undefined, aheadMs);
+  await grow(store);
+  const right = await backUp(store, folder, undefined, rightMs);
+  const order = async () =>
+    (await listBackups(folder, () => undefined)).map(({ document }) => document.lsn);
+  expect(await order()).toEqual([right.document.lsn, ahead.document.lsn]);
+  // After a restore it goes on with the directory. What was made last is never removed.
+  await store.close();
+  await beginNext(disk);
+  const restored = await openStore(disk);
+  const next = await backUp(restored, folder, undefined, rightMs + 1000);
+  const wanted = await contentOf(restored);
+  await restored.close();
+  const removed = await keepNewest(folder, 1, next.document);
+  expect(removed).toHaveLength(2);
+  expect(await order()).toEqual([next.document.lsn]);
+  const last = createSimulatedDisk(33);
+  await restoreTo(last, folder);
+  expect(await contentOfDisk(last)).toBe(wanted);
+});
+
 test("G142 a server that went back without a restore is not mixed with the backups of before", async () => {
   const { store, disk } = await begun(11, 2);
   const image = new Map<string, Buffer>();

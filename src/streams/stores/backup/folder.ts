@@ -47,13 +47,16 @@ export interface KeptDocument {
   readonly document: BackupDocument;
 }
 
-/** Reads the documents, newest first. A damaged one is left out, and `onDamage` gets why. */
+/**
+ * Reads the documents, newest first. A damaged one is left out, and `onDamage` gets why. `incarnation`: the one that is known to be the
+ * last.
+ */
 export async function listBackups(
   disk: Disk,
   onDamage: (error: HapaxError) => void,
+  incarnation?: string,
 ): Promise<readonly KeptDocument[]> {
-  // Their names begin with their times.
-  const names = (await disk.list()).filter(isDocumentFile).toSorted().toReversed();
+  const names = (await disk.list()).filter(isDocumentFile);
   const kept: KeptDocument[] = [];
   for (const name of names) {
     try {
@@ -63,7 +66,28 @@ export async function listBackups(
       onDamage(error);
     }
   }
-  return kept;
+  return newestFirst(kept, incarnation);
+}
+
+/**
+ * Within an incarnation by their LSNs: a clock that was ahead during one backup must not make it the newest. Only the order of
+ * incarnations is that of times, because a restore can begin one from any of the earlier ones.
+ */
+function newestFirst(kept: readonly KeptDocument[], last?: string): readonly KeptDocument[] {
+  const endOf = new Map<string, string>();
+  for (const { document } of kept) {
+    const { incarnation, takenAt } = document;
+    // Times of one form are in the order of their texts.
+    if (takenAt > (endOf.get(incarnation) ?? "")) endOf.set(incarnation, takenAt);
+  }
+  const rankOf = ({ incarnation }: BackupDocument): string =>
+    `${incarnation === last ? 1 : 0} ${endOf.get(incarnation) ?? ""} ${incarnation}`;
+  return kept.toSorted((one, other) => {
+    const [rank, otherRank] = [rankOf(one.document), rankOf(other.document)];
+    if (rank !== otherRank) return rank > otherRank ? -1 : 1;
+    const newer = other.document.lsn - one.document.lsn;
+    return newer === 0 && one.name > other.name ? -1 : newer;
+  });
 }
 
 /** A directory that takes the next backup of a store. The caller has locked it. */
@@ -211,9 +235,16 @@ export class BackupFolder implements BackupTarget {
   }
 }
 
-/** Removes all but the newest backups, and the files that only they had. Returns the names of what it removed. */
-export async function keepNewest(disk: Disk, count: number): Promise<readonly string[]> {
-  const kept = await listBackups(disk, () => undefined);
+/**
+ * Removes all but the newest backups, and the files that only they had. Returns the names of what it removed. `made`: a backup of the
+ * incarnation that the server is in.
+ */
+export async function keepNewest(
+  disk: Disk,
+  count: number,
+  made?: BackupDocument,
+): Promise<readonly string[]> {
+  const kept = await listBackups(disk, () => undefined, made?.incarnation);
   const removed = kept.slice(count).map(({ name }) => name);
   for (const name of removed) await disk.remove(name);
   // Before their files: a document without a file would be a damaged backup.
