@@ -59,6 +59,17 @@ export const clusterFaults: readonly Fault[] = [
     caughtBy: on("CL1 G93 a node whose lease is over answers for nothing that it owned"),
   },
   {
+    name: "cluster: a takeover does not look for a sign of life that came after it was decided",
+    guarantee: "G93",
+    file: "src/streams/stores/postgres/postgres-tables.ts",
+    find: "SELECT 1 FROM former WHERE beat <> $7::bigint",
+    replace: "SELECT 1 FROM former WHERE beat < $7::bigint",
+    caughtBy: {
+      file: "test/cluster/takeover.test.ts",
+      test: "a takeover > PC2 G93 an owner that gives a sign of life before its shard is taken keeps it, and no other node answers",
+    },
+  },
+  {
     name: "cluster: a pause of the candidate counts as patience",
     guarantee: "G93",
     file: "src/streams/cluster/node-watch.ts",

@@ -56,7 +56,10 @@ export class ClusterRows implements NameBook {
     );
   }
 
-  /** Gives a sign of life, and reads everything. `isSigned`: the row is still that of this process. */
+  /**
+   * Gives a sign of life, and then reads everything. `isSigned`: the row is still that of this process. Two statements: a takeover
+   * that was decided before the sign either finds it, or is seen by what is read after it.
+   */
   async sign(
     node: string,
     life: string,
@@ -64,13 +67,12 @@ export class ClusterRows implements NameBook {
   ): Promise<ClusterView & { readonly isSigned: boolean }> {
     // A sign of life need not be durable, and must not wait for a standby that is away.
     const { rows } = await this.#session.run(
-      `WITH quick AS (SELECT set_config('synchronous_commit', 'off', true) AS level),
-          sign AS (UPDATE ${this.#schema}.hapax_node SET beat = beat + 1, draining = draining OR $3::boolean FROM quick
-            WHERE node = $1 AND life = $2 RETURNING 1)
-        SELECT (SELECT count(*) FROM sign) AS signed, ${this.#listed()}`,
+      `WITH quick AS (SELECT set_config('synchronous_commit', 'off', true) AS level)
+        UPDATE ${this.#schema}.hapax_node SET beat = beat + 1, draining = draining OR $3::boolean FROM quick
+          WHERE node = $1 AND life = $2 RETURNING 1`,
       [node, life, isDraining],
     );
-    return { ...foundIn(rows[0]), isSigned: sqlNumber(rows[0]?.["signed"]) > 0 };
+    return { ...(await this.read()), isSigned: rows.length > 0 };
   }
 
   /** Reads everything, and gives no sign. */

@@ -1,7 +1,8 @@
 /**
  * The tables of one shard, for a node that owns several: one sign of life for all, and takeovers that the node has decided.
  *
- *   - CT1 a shard is taken only at the epoch at which the node saw that it may be taken: a faster node keeps it.
+ *   - CT1 a shard is taken only at the epoch and after the sign of life at which the node saw that it may be taken: a faster node
+ *     keeps it, and so does an owner that has given another sign.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -29,6 +30,8 @@ export interface ClusterTablesParts {
   readonly shard: number;
   /** At which the node decided to take the shard. */
   readonly epoch: number;
+  /** The owner at that moment, and its last sign of life. Undefined: there is none, or its row is gone. */
+  readonly former: (Owner & { readonly beat: number }) | undefined;
   /** The epoch of the shard, as the node saw it last. */
   readonly epochNow: () => number;
   /** Gives the takeover up. */
@@ -51,20 +54,24 @@ export class ClusterTables implements ShardTables {
   }
 
   async take(epoch: number, owner: Owner): Promise<Done & { readonly timeMs: number }> {
-    const { shard, epoch: decided, abort } = this.#parts;
+    const { epoch: decided, former } = this.#parts;
     // A later epoch is one's own if the first answer was lost or doubtful.
     const state = epoch === decided ? undefined : await this.#tables.state();
     if (state !== undefined && state.owner?.life !== owner.life) {
-      const error = new HapaxError(
-        "shard_owned",
-        `another node has taken the shard: shard=${shard}`,
-      );
-      abort(error);
-      throw error;
+      throw this.#giveUp("another node has taken the shard");
     }
-    const taken = await this.#tables.take(epoch, owner);
+    const taken = await this.#tables.take(epoch, owner, epoch === decided ? former : undefined);
+    if (!taken.isDone && former !== undefined && (await this.#tables.state()).epoch === decided) {
+      throw this.#giveUp("the owner of the shard has given a sign of life");
+    }
     this.#parts.onTaken();
     return taken;
+  }
+
+  #giveUp(why: string): HapaxError {
+    const error = new HapaxError("shard_owned", `${why}: shard=${this.#parts.shard}`);
+    this.#parts.abort(error);
+    return error;
   }
 
   /** Keeps the row of the node, which owns other shards. */

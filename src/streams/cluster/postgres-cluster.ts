@@ -402,6 +402,7 @@ export class PostgresCluster implements Cluster {
     this.#mine.set(shard, { kind: "opening" });
     const follower = this.#followers.take(shard);
     const goneMs = owner === undefined ? undefined : this.#watch.goneSinceMs(owner.node);
+    const ownerRow = owner === undefined ? undefined : this.#nodes.get(owner.node);
     let takenMs = 0;
     const controller = new AbortController();
     const tables = new ClusterTables({
@@ -411,6 +412,7 @@ export class PostgresCluster implements Cluster {
       schema,
       shard,
       epoch,
+      former: ownerRow?.life === owner?.life ? ownerRow : undefined,
       epochNow: () => this.#found.shards[shard]?.epoch ?? 0,
       abort: (reason) => controller.abort(reason),
     });

@@ -86,17 +86,32 @@ export class PostgresTables implements ShardTables {
     };
   }
 
-  async take(epoch: number, { node, life }: Owner): Promise<Done & { readonly timeMs: number }> {
+  /** `former`: the last sign of life of the owner. If there is a later one, nothing is taken. */
+  async take(
+    epoch: number,
+    { node, life }: Owner,
+    former?: Owner & { readonly beat: number },
+  ): Promise<Done & { readonly timeMs: number }> {
     await this.#session.run(
       `INSERT INTO ${this.#schema}.hapax_node (node, life, beat) VALUES ($1, $2, 0)
         ON CONFLICT (node) DO UPDATE SET life = excluded.life, beat = hapax_node.beat + 1`,
       [node, life],
     );
+    // The lock makes a sign of life that comes at the same time wait: its process then sees the takeover.
     const { rows, isSure } = await this.#session.run(
-      `UPDATE ${this.#schema}.hapax_shard SET epoch = epoch + 1, owner = $3, life = $4
-        WHERE shard = $1 AND epoch = $2
+      `WITH former AS (SELECT beat FROM ${this.#schema}.hapax_node WHERE node = $5 AND life = $6 FOR UPDATE)
+        UPDATE ${this.#schema}.hapax_shard SET epoch = epoch + 1, owner = $3, life = $4
+        WHERE shard = $1 AND epoch = $2 AND NOT EXISTS (SELECT 1 FROM former WHERE beat <> $7::bigint)
         RETURNING floor(extract(epoch FROM clock_timestamp()) * 1000) AS time_ms, ${GUARD}`,
-      [this.#shard, epoch, node, life],
+      [
+        this.#shard,
+        epoch,
+        node,
+        life,
+        former?.node ?? null,
+        former?.life ?? null,
+        former?.beat ?? null,
+      ],
     );
     const [row] = rows;
     const timeMs = row === undefined ? 0 : sqlNumber(row["time_ms"]);
