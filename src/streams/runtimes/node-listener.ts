@@ -38,6 +38,8 @@ export interface ListenerParts {
   readonly onFault: (error: unknown) => void;
   /** Undefined: in clear text. */
   readonly secure: SecureContextOptions | undefined;
+  /** The most bytes of a head. Default: what clients may send. */
+  readonly headBytesMax?: number;
 }
 
 interface Asked {
@@ -47,7 +49,7 @@ interface Asked {
 
 export function createListener(options: ListenerOptions, parts: ListenerParts): Server {
   const { server, connections, budget, onFault, secure } = parts;
-  const http = createHttp(options, secure);
+  const http = createHttp(options, parts);
   const stallMs = server.options.readerStallMs;
   const answer = async (
     { node, exchange }: Asked,
@@ -121,10 +123,13 @@ export function namedFailure(
   return new FinishedAnswer(failureAnswer(error), ALWAYS_HEADERS, server.nextRequestId());
 }
 
-function createHttp(options: ListenerOptions, secure: SecureContextOptions | undefined): Server {
+function createHttp(
+  options: ListenerOptions,
+  { secure, headBytesMax = LIMITS.headerBytesMax }: ListenerParts,
+): Server {
   const headersTimeout = options.headersTimeoutMs ?? LIMITS.headersTimeoutMs;
   const limits = {
-    maxHeaderSize: LIMITS.headerBytesMax,
+    maxHeaderSize: headBytesMax,
     headersTimeout,
     requestTimeout: options.requestTimeoutMs ?? LIMITS.requestTimeoutMs,
     keepAliveTimeout: options.keepAliveTimeoutMs ?? LIMITS.keepAliveTimeoutMs,

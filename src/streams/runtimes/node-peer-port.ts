@@ -2,6 +2,7 @@
 
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { systemClock } from "../../base/clock.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 import { PEER, PEER_LOOK_PATH, PEER_WATCH_PATH } from "../../protocol/cluster.ts";
 import type { ClientCertificate } from "../access/identity.ts";
 import { KeptExchange } from "../cluster/kept-exchange.ts";
@@ -19,6 +20,8 @@ import { addressOf } from "./node-peers.ts";
 import { endSocket, refuseSocket } from "./node-refusals.ts";
 
 const HANDSHAKE_MS = 5000;
+/** What a client may send, and what its node says of it: a certificate may have hundreds of names. */
+const HEAD_BYTES_MAX = LIMITS.headerBytesMax + 256 * 1024;
 
 export interface PeerPort {
   /** The port that was taken, for an address with port 0. */
@@ -57,7 +60,10 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
   });
   const budget = new BodyBudget(0, systemClock, PEER_BODIES_BYTES_MAX);
   const listenerParts = { server: peerServer, connections, budget, onFault };
-  const http = createListener({}, { ...listenerParts, secure: undefined });
+  const http = createListener(
+    {},
+    { ...listenerParts, secure: undefined, headBytesMax: HEAD_BYTES_MAX },
+  );
   const frames = new TakenFrames({
     handle: (shard, exchange) => server.handlePeer(shard, exchange),
     onFault,

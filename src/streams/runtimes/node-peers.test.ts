@@ -109,6 +109,19 @@ test("PROTOCOL.md §24.3: the part of another node in a list may be large", asyn
   expect(streams.map(({ path }) => path)).toEqual(paths.sort());
 });
 
+test("PROTOCOL.md §24.2: a head that a node takes is not too large on its way to the owner", async () => {
+  const headers = { ...TEXT, "x-long": "x".repeat(16_100) };
+  const created = await fetch(`${one.url}${placeOn(1)}`, { method: "PUT", headers });
+  expect([created.status, created.headers.get("hapax-owner")]).toEqual([201, other.url]);
+  const names = Array.from({ length: 2000 }, (_, at) => `DNS:worker-${at}.internal`);
+  const exchange: Exchange = {
+    ...exchangeOf("GET", placeOn(1), {}),
+    certificate: { commonName: undefined, names, fingerprint: "f" },
+    lines: () => ["Host", "localhost"],
+  };
+  expect((await one.server.handle(exchange)).status).toBe(200);
+});
+
 test("FW4 an end of the wait ends a request to a node that never answers: what it did is not known", async () => {
   const open = new Set<TLSSocket>();
   const silent = createTlsServer({ ...PEER_TLS, pskCallback: () => KEY }, (socket) => {
