@@ -125,6 +125,7 @@ class Node implements ClusterServer, ShardHost {
       owned: () => [...this.#shards.keys()],
       writing: () => this.#writing(),
       onShard: (shard, exchange) => this.#onShard(shard, exchange),
+      engine: this.#front.engine,
     });
   }
 

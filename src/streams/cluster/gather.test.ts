@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { ShardId } from "../core/placement.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
 import { json } from "../server/json.ts";
-import { mergeLists, mergeMetrics, type ShardAnswer, wholeBodyOf } from "./gather.ts";
+import { ListMerge, mergeMetrics, type ShardAnswer, wholeBodyOf } from "./gather.ts";
 
 const LISTED = { member: "streams", key: "path" } as const;
 
@@ -17,9 +17,9 @@ const from = (answers: readonly ServerAnswer[]): readonly ShardAnswer[] =>
 const text = (answer: ServerAnswer): string => new TextDecoder().decode(wholeBodyOf(answer));
 
 function merged(pages: readonly Page[], limit: number): Page {
-  const answer = mergeLists(from(pages.map((page) => json(200, page))), `limit=${limit}`, LISTED);
-  if (answer === undefined) throw new Error("a page was refused");
-  return JSON.parse(text(answer)) as Page;
+  const merge = new ListMerge(`limit=${limit}`, LISTED);
+  for (const page of pages) expect(merge.add(json(200, page))).toBe(true);
+  return JSON.parse(text(merge.answer())) as Page;
 }
 
 /** The page of one shard, which looks at no more than a few names and shows only some of them. */

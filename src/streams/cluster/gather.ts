@@ -26,31 +26,45 @@ export function wholeBodyOf(answer: ServerAnswer): Uint8Array {
 /**
  * One page of a list. Each shard has given its first entries after `after`, up to `limit` or to where it stopped looking, and says
  * how far that is if there may be more. Nothing is shown beyond the nearest of these places: another shard may have entries before it.
- * Undefined: an answer is a refusal.
+ * The pages are taken one after the other, and no more is kept than can be shown.
  */
-export function mergeLists(
-  answers: readonly ShardAnswer[],
-  query: string,
-  { member, key }: Listed,
-): WholeAnswer | undefined {
-  const limit = parseLimit(queryText(parseQuery(query), "limit"));
-  const keyOf = (entry: Entry): string => String(entry[key]);
-  const entries: Entry[] = [];
-  let bound: string | undefined;
-  for (const { answer } of answers) {
-    const page = readPage(answer, member);
-    if (page === undefined) return undefined;
-    for (const entry of page.entries) entries.push(entry);
-    if (page.next !== undefined && (bound === undefined || page.next < bound)) bound = page.next;
+export class ListMerge {
+  readonly #listed: Listed;
+  readonly #limit: number;
+  #entries: Entry[] = [];
+  #bound: string | undefined;
+
+  constructor(query: string, listed: Listed) {
+    this.#listed = listed;
+    this.#limit = parseLimit(queryText(parseQuery(query), "limit"));
   }
-  const known = bound;
-  const sure = known === undefined ? entries : entries.filter((entry) => keyOf(entry) <= known);
-  // In the order of code units, as each shard has it.
-  sure.sort((one, other) => (keyOf(one) < keyOf(other) ? -1 : 1));
-  const shown = sure.slice(0, limit);
-  const last = shown.at(-1);
-  const next = sure.length > limit && last !== undefined ? keyOf(last) : bound;
-  return json(200, { [member]: shown, ...(next === undefined ? {} : { next }) });
+
+  /** Takes the page of a shard. False: it is none. */
+  add(answer: ServerAnswer): boolean {
+    const page = readPage(answer, this.#listed.member);
+    if (page === undefined) return false;
+    const { next } = page;
+    if (next !== undefined && (this.#bound === undefined || next < this.#bound)) this.#bound = next;
+    const bound = this.#bound;
+    const all = [...this.#entries, ...page.entries];
+    const sure = bound === undefined ? all : all.filter((entry) => this.#keyOf(entry) <= bound);
+    // In the order of code units, as each shard has it.
+    sure.sort((one, other) => (this.#keyOf(one) < this.#keyOf(other) ? -1 : 1));
+    this.#entries = sure.slice(0, this.#limit + 1);
+    return true;
+  }
+
+  answer(): WholeAnswer {
+    const shown = this.#entries.slice(0, this.#limit);
+    const last = shown.at(-1);
+    const hasMore = this.#entries.length > this.#limit && last !== undefined;
+    const next = hasMore ? this.#keyOf(last) : this.#bound;
+    return json(200, { [this.#listed.member]: shown, ...(next === undefined ? {} : { next }) });
+  }
+
+  #keyOf(entry: Entry): string {
+    return String(entry[this.#listed.key]);
+  }
 }
 
 type Entry = Readonly<Record<string, unknown>>;

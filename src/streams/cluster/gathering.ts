@@ -4,17 +4,20 @@ import type { HapaxError } from "../../base/errors.ts";
 import { metricHead, metricLine } from "../../base/prometheus-text.ts";
 import type { Cluster } from "../cluster.ts";
 import type { ShardId } from "../core/placement.ts";
+import type { HapaxServer } from "../server.ts";
 import type { Exchange, ServerAnswer } from "../server/exchange.ts";
 import type { Gate } from "../server/gate.ts";
 import { showStopped } from "../server/health.ts";
 import { json } from "../server/json.ts";
 import type { ForwardCounts } from "./forwarding.ts";
-import { firstKnown, mergeLists, mergeMetrics, type ShardAnswer } from "./gather.ts";
+import { firstKnown, ListMerge, mergeMetrics, type ShardAnswer } from "./gather.ts";
 import { KeptExchange } from "./kept-exchange.ts";
-import type { Where } from "./where.ts";
+import type { Listed, Where } from "./where.ts";
 
 /** Answers are put together as plain text, also if the client takes others. */
 const HIDDEN = new Set(["accept-encoding", "if-none-match"]);
+/** Pages of a list that are asked for, and held, at once. */
+const PAGES_AT_ONCE = 8;
 
 export interface GatheringParts {
   readonly cluster: Cluster;
@@ -23,6 +26,8 @@ export interface GatheringParts {
   readonly owned: () => readonly ShardId[];
   readonly writing: () => Writing;
   readonly onShard: (shard: ShardId, exchange: KeptExchange) => Promise<ServerAnswer>;
+  /** For turns between slices of long work. */
+  readonly engine: Pick<HapaxServer["engine"], "slices">;
 }
 
 /** Whether the shards of this node take writes. */
@@ -56,28 +61,41 @@ export class Gathering {
       wantsWhole: true,
       ...(exchange.method === "HEAD" && where.kind !== "outcome" ? { method: "GET" } : {}),
     });
+    if (where.kind === "list") return this.#list(asked, where.listed);
     const shards = where.kind === "metrics" ? this.#parts.owned() : this.#all();
     const answers = await Promise.all(
       shards.map(async (shard) => ({ shard, answer: await this.#parts.onShard(shard, asked) })),
     );
-    const refused = answers.find(({ answer }) => answer.status !== 200)?.answer;
     if (where.kind === "outcome") {
       const known = firstKnown(answers);
       if (known !== undefined) return { answer: known, isFinished: true };
-    } else if (refused !== undefined) {
-      return { answer: refused, isFinished: true };
     }
-    return { answer: await this.#merged(where, exchange, answers), isFinished: false };
+    const refused = answers.find(({ answer }) => answer.status !== 200)?.answer;
+    if (refused !== undefined) return { answer: refused, isFinished: true };
+    return { answer: await this.#metrics(exchange, answers), isFinished: false };
   }
 
-  async #merged(
-    where: Gatherable,
-    exchange: Exchange,
-    answers: readonly ShardAnswer[],
-  ): Promise<ServerAnswer> {
-    if (where.kind === "list") {
-      return mergeLists(answers, exchange.query, where.listed) ?? json(200, {});
-    }
+  /** A page has 1,000 entries: all pages at once would hold the loop, and the memory. */
+  async #list(asked: KeptExchange, listed: Listed): Promise<Gathered> {
+    const { engine, onShard } = this.#parts;
+    const merge = new ListMerge(asked.query, listed);
+    const slices = engine.slices();
+    const shards = this.#all().values();
+    let refused: ServerAnswer | undefined;
+    const take = async (): Promise<void> => {
+      for (const shard of shards) {
+        const answer = await onShard(shard, asked);
+        if (!slices.take()) await slices.turn();
+        if (!merge.add(answer)) refused ??= answer;
+        if (refused !== undefined) return;
+      }
+    };
+    await Promise.all(Array.from({ length: PAGES_AT_ONCE }, take));
+    if (refused !== undefined) return { answer: refused, isFinished: true };
+    return { answer: merge.answer(), isFinished: false };
+  }
+
+  async #metrics(exchange: Exchange, answers: readonly ShardAnswer[]): Promise<ServerAnswer> {
     // Without a shard no handler has asked whether the caller may see this.
     if (answers.length === 0) {
       (await this.#parts.gate.admit(exchange)).requireOneOf(["observe"]);
