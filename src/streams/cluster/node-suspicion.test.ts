@@ -2,13 +2,15 @@ import { expect, test } from "vitest";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { NodeSuspicion, SUSPECT_MS } from "./node-suspicion.ts";
 import { NodeWatch } from "./node-watch.ts";
+import type { PeerEvents } from "./peers.ts";
 
 const N1 = { node: "n1", life: "l1", peer: "n1:1" };
 
 function stage() {
   const clock = createVirtualClock(0);
   const watch = new NodeWatch(5000);
-  const connections = new Map<string, () => void>();
+  const connections = new Map<string, PeerEvents>();
+  const notes: string[] = [];
   const state = { beat: 1, isRefused: true, looks: 0 };
   const look = (): Promise<void> => {
     state.looks += 1;
@@ -20,15 +22,16 @@ function stage() {
     clock,
     watch,
     look,
-    connect(peer, onBroken) {
-      connections.set(peer, onBroken);
+    connect(peer, events) {
+      connections.set(peer, events);
       return () => connections.delete(peer);
     },
+    onNote: (note) => notes.push(note),
     isRefused: () => Promise.resolve(state.isRefused),
   });
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
   const breakUp = async (): Promise<void> => {
-    connections.get("n1:1")?.();
+    connections.get("n1:1")?.onBroken();
     await turn();
   };
   const wait = async (ms: number): Promise<void> => {
@@ -36,7 +39,7 @@ function stage() {
     await turn();
   };
   const isAlive = (): boolean => watch.isAlive("n1", clock.steadyMs());
-  return { suspicion, connections, state, breakUp, wait, isAlive };
+  return { suspicion, connections, notes, state, breakUp, wait, isAlive };
 }
 
 test("SU1 a node is gone if its connection is, its port refuses, and it gives no sign meanwhile", async () => {
@@ -87,4 +90,23 @@ test("each process is watched once, and no longer than it is there", () => {
   expect([...connections.keys()]).toEqual(["n1:1"]);
   suspicion.keep([]);
   expect([...connections.keys()]).toEqual([]);
+});
+
+test("SU3 a node that lives and cannot be reached is told once, and with another key at once", () => {
+  const { suspicion, connections, notes } = stage();
+  suspicion.keep([N1]);
+  const events = connections.get("n1:1");
+  for (let at = 0; at < 4; at += 1) events?.onFailed("connect ECONNREFUSED", false);
+  expect(notes).toEqual([]);
+  for (let at = 0; at < 9; at += 1) events?.onFailed("connect ECONNREFUSED", false);
+  expect(notes.splice(0)).toEqual([
+    "node n1 lives, and cannot be reached at n1:1: connect ECONNREFUSED",
+  ]);
+  events?.onOpen();
+  expect(notes.splice(0)).toEqual(["node n1 is reached at n1:1"]);
+  events?.onFailed("alert", true);
+  events?.onFailed("alert", true);
+  expect(notes).toEqual([
+    "node n1 lives, and cannot be reached at n1:1: all nodes of a cluster need the same peer key",
+  ]);
 });

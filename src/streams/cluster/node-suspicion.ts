@@ -5,15 +5,20 @@
  *   - SU1 a node is gone if its connection has ended without a word, its port refuses another one, and it has given no sign of life
  *     between two looks that are `SUSPECT_MS` apart and began after that. Anything less is left to the lease;
  *   - SU2 this is found within `WITHIN_MS`, or not at all: so long a living node gives signs more often. A sign may also have been on its
- *     way when the process ended, so a node that gave one is looked at again.
+ *     way when the process ended, so a node that gave one is looked at again;
+ *   - SU3 a node that lives and cannot be reached is told to the operator once: with another key at once, for any other reason after
+ *     `FAILURES_TOLD` attempts.
  */
 
 import type { Clock } from "../../base/clock.ts";
 import type { NodeWatch } from "./node-watch.ts";
+import type { PeerEvents } from "./peers.ts";
 
 /** A living node gives signs more often than this as soon as such a connection has ended (PC2). */
 export const SUSPECT_MS = 150;
 const WITHIN_MS = 2000;
+/** A node that starts or ends is not reached for a moment. */
+const FAILURES_TOLD = 5;
 
 /** A node that is watched. */
 export interface WatchedNode {
@@ -27,8 +32,9 @@ export interface NodeSuspicionParts {
   readonly watch: NodeWatch;
   /** Looks at the rows. */
   readonly look: () => Promise<void>;
-  /** Keeps a connection. Calls `onBroken` when it has ended without a word. Returns what ends it. */
-  readonly connect: (peer: string, onBroken: () => void) => () => void;
+  /** Keeps a connection. Returns what ends it. */
+  readonly connect: (peer: string, events: PeerEvents) => () => void;
+  readonly onNote: (note: string) => void;
   /** Whether the machine says that nothing listens there. */
   readonly isRefused: (peer: string) => Promise<boolean>;
 }
@@ -54,11 +60,31 @@ export class NodeSuspicion {
     for (const [key, one] of wanted) {
       const { peer } = one;
       if (peer === undefined || this.#watched.has(key)) continue;
-      const broken = (): void => {
-        this.#suspect(one, peer).catch(() => undefined);
-      };
-      this.#watched.set(key, this.#parts.connect(peer, broken));
+      this.#watched.set(key, this.#parts.connect(peer, this.#eventsOf(one, peer)));
     }
+  }
+
+  #eventsOf(one: WatchedNode, peer: string): PeerEvents {
+    const { onNote } = this.#parts;
+    let failures = 0;
+    let isTold = false;
+    return {
+      onOpen() {
+        failures = 0;
+        if (isTold) onNote(`node ${one.node} is reached at ${peer}`);
+        isTold = false;
+      },
+      onBroken: () => {
+        this.#suspect(one, peer).catch(() => undefined);
+      },
+      onFailed(reason, isKeyRefused) {
+        failures += 1;
+        if (isTold || (!isKeyRefused && failures < FAILURES_TOLD)) return;
+        isTold = true;
+        const why = isKeyRefused ? "all nodes of a cluster need the same peer key" : reason;
+        onNote(`node ${one.node} lives, and cannot be reached at ${peer}: ${why}`);
+      },
+    };
   }
 
   async #suspect(one: WatchedNode, peer: string): Promise<void> {

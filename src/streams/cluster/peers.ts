@@ -43,13 +43,20 @@ export interface Peers {
   nudge(peer: string): void;
 }
 
+/** What becomes of a connection that is kept to another node. */
+export interface PeerEvents {
+  /** It is there. */
+  readonly onOpen: () => void;
+  /** It has ended without a word of the other side. */
+  readonly onBroken: () => void;
+  /** An attempt to make it has failed. `isKeyRefused`: the other side has another key, or is none. */
+  readonly onFailed: (reason: string, isKeyRefused: boolean) => void;
+}
+
 /** PORT. Notices the end of other nodes. */
 export interface PeerWatch {
-  /**
-   * Keeps a connection to a node, so that both see when it ends. Calls `onBroken` each time that it has ended without a word of the
-   * other side. Returns what ends it.
-   */
-  watch(peer: string, onBroken: () => void): () => void;
+  /** Keeps a connection to a node, so that both see when it ends. Returns what ends it. */
+  watch(peer: string, events: PeerEvents): () => void;
   /** Whether the machine of a node says that nothing listens at its port. */
   isRefused(peer: string): Promise<boolean>;
 }

@@ -121,7 +121,8 @@ export class PostgresCluster implements Cluster {
       clock,
       watch: this.#watch,
       look: () => this.#lookNow(),
-      connect: (peer, onBroken) => peers.watch(peer, onBroken),
+      connect: (peer, events) => peers.watch(peer, events),
+      onNote: (note) => parts.onNote(note, "warn"),
       isRefused: (peer) => peers.isRefused(peer),
     });
     this.#followers = new ShardFollowers({

@@ -4,6 +4,7 @@ import { request as httpsRequest } from "node:https";
 import { connect } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { PEER_WATCH_PATH } from "../../protocol/cluster.ts";
+import type { PeerEvents } from "../cluster/peers.ts";
 import { KEEP_ALIVE_MS, peerTlsOf } from "./node-peer-tls.ts";
 
 const CONNECT_MS = 2000;
@@ -19,7 +20,7 @@ interface Address {
 /** Keeps the connection until the returned function is called, and makes it again when it has ended. */
 export function watchPeer(
   { key, host, port }: Address & { readonly key: Buffer },
-  onBroken: () => void,
+  { onOpen, onBroken, onFailed }: PeerEvents,
 ): () => void {
   let isOver = false;
   let end = (): void => undefined;
@@ -35,11 +36,12 @@ export function watchPeer(
       headers: { host: `${host}:${port}` },
     });
     const connecting = setTimeout(() => asked.destroy(), CONNECT_MS);
-    const ended = (isBroken: boolean): void => {
+    const ended = (isBroken: boolean, error?: NodeJS.ErrnoException): void => {
       if (hasEnded) return;
       hasEnded = true;
       clearTimeout(connecting);
       if (isOver) return;
+      if (!isOpen) onFailed(error?.message ?? "no answer", isOfTls(error));
       const again = setTimeout(begin, isOpen ? AGAIN_MS : FAILED_MS);
       end = () => clearTimeout(again);
       if (isBroken) onBroken();
@@ -51,11 +53,12 @@ export function watchPeer(
     asked.on("response", (answer) => {
       clearTimeout(connecting);
       isOpen = answer.statusCode === 200;
+      if (isOpen && !isOver) onOpen();
       answer.resume();
       answer.on("error", () => undefined); // Its close follows.
       answer.on("close", () => ended(isOpen && !answer.complete));
     });
-    asked.on("error", () => ended(isOpen));
+    asked.on("error", (error) => ended(isOpen, error));
     asked.end();
   };
   begin();
@@ -63,6 +66,11 @@ export function watchPeer(
     isOver = true;
     end();
   };
+}
+
+/** Whether the two sides did not agree, and not the network or a process that is gone. */
+function isOfTls(error: NodeJS.ErrnoException | undefined): boolean {
+  return error?.code?.startsWith("ERR_SSL_") === true || error?.code === "EPROTO";
 }
 
 /** Whether the system at this address says that nothing listens. No answer at all is none. */

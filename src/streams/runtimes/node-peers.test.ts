@@ -169,7 +169,9 @@ test("PROTOCOL.md §24.2: a request without a line of its host has one on its wa
 test("SU1 the end of a connection that another node keeps is seen by the node, and a stop in order is no such end", async () => {
   const peers = createNodePeers(KEY);
   let broken = 0;
-  const watch = (): (() => void) => peers.watch(one.peer, () => (broken += 1));
+  const none = (): void => undefined;
+  const events = { onOpen: none, onBroken: () => (broken += 1), onFailed: none };
+  const watch = (): (() => void) => peers.watch(one.peer, events);
   const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 50));
   // The first ones may end before they are there.
   const seen = async (): Promise<number> => {
@@ -190,4 +192,18 @@ test("SU1 the end of a connection that another node keeps is seen by the node, a
   expect([broken, one.doubts()]).toEqual([0, doubts]);
   peers.close();
   one = await openNode("one", 0, owners);
+});
+
+test("SU3 a node with another key is told from one that is not there", async () => {
+  const peers = createNodePeers(peerKeyOf("another key of the tests that is long enough"));
+  const failed: boolean[] = [];
+  const none = (): void => undefined;
+  const onFailed = (_reason: string, isKeyRefused: boolean): number => failed.push(isKeyRefused);
+  const end = peers.watch(one.peer, { onOpen: none, onBroken: none, onFailed });
+  await expect.poll(() => failed).toEqual([true]);
+  end();
+  const endOther = peers.watch("127.0.0.1:1", { onOpen: none, onBroken: none, onFailed });
+  await expect.poll(() => failed).toEqual([true, false]);
+  endOther();
+  peers.close();
 });

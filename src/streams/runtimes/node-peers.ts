@@ -74,7 +74,7 @@ export function createNodePeers(key: Buffer): NodePeers {
       asked.setTimeout(CONNECT_MS, () => asked.destroy());
       asked.end();
     },
-    watch: (peer, onBroken) => watchPeer({ key, ...addressOf(peer) }, onBroken),
+    watch: (peer, events) => watchPeer({ key, ...addressOf(peer) }, events),
     isRefused: (peer) => isRefused(addressOf(peer)),
     close() {
       frames.close();
