@@ -15,6 +15,7 @@ import type { Page } from "../../store.ts";
 import type { Frame } from "./frame.ts";
 
 interface CachedStream {
+  readonly stream: StreamId;
   /** Offsets where the cached appends start; the first `gone` of them have been dropped. */
   starts: Offset[];
   /** Where each of them lies in its memory. */
@@ -48,7 +49,6 @@ export class TailCache {
   readonly #streams = new Map<StreamId, CachedStream>();
   /** Oldest first; the first `#drained` have been dropped. */
   #queue: CachedStream[] = [];
-  #owners: StreamId[] = [];
   #drained = 0;
   /** Places in the queue whose streams were removed. */
   #empty = 0;
@@ -116,7 +116,7 @@ export class TailCache {
     let cached = this.#streams.get(stream);
     if (cached === undefined) {
       // An array that begins with its first element has room for that alone. Most streams need no more.
-      cached = { starts: [start], places: [place], holders: [holder], gone: 0, end };
+      cached = { stream, starts: [start], places: [place], holders: [holder], gone: 0, end };
       this.#streams.set(stream, cached);
       this.#bytes += STREAM_BYTES;
     } else {
@@ -127,7 +127,6 @@ export class TailCache {
       cached.end = end;
     }
     this.#queue.push(cached);
-    this.#owners.push(stream);
     this.#bytes += ENTRY_BYTES;
     while (this.#bytes > this.#bytesMax && this.#drained < this.#queue.length) this.#dropOldest();
     const unused = this.#drained + this.#empty;
@@ -136,17 +135,8 @@ export class TailCache {
 
   /** Removes dropped and removed entries from the queue. */
   #closeRanks(): void {
-    const queue: CachedStream[] = [];
-    const owners: StreamId[] = [];
-    for (let at = this.#drained; at < this.#queue.length; at += 1) {
-      const cached = this.#queue[at];
-      const owner = this.#owners[at];
-      if (cached === undefined || owner === undefined || cached.starts.length === 0) continue;
-      queue.push(cached);
-      owners.push(owner);
-    }
-    this.#queue = queue;
-    this.#owners = owners;
+    const left = this.#queue.slice(this.#drained);
+    this.#queue = this.#empty === 0 ? left : left.filter(({ starts }) => starts.length > 0);
     this.#drained = 0;
     this.#empty = 0;
   }
@@ -212,7 +202,6 @@ export class TailCache {
 
   #dropOldest(): void {
     const cached = this.#queue[this.#drained];
-    const owner = this.#owners[this.#drained];
     this.#drained += 1;
     if (cached === undefined || cached.gone === cached.starts.length) {
       this.#empty -= 1;
@@ -222,8 +211,8 @@ export class TailCache {
     cached.holders[cached.gone] = NO_HOLDER;
     cached.gone += 1;
     if (cached.gone === cached.starts.length) {
-      if (owner !== undefined && this.#streams.get(owner) === cached) {
-        this.#streams.delete(owner);
+      if (this.#streams.get(cached.stream) === cached) {
+        this.#streams.delete(cached.stream);
         this.#bytes -= STREAM_BYTES;
       }
     } else if (cached.gone > 64 && cached.gone * 2 > cached.starts.length) {
