@@ -168,9 +168,7 @@ class StandIn implements ProxyHandler<object> {
   #methodOf(name: PropertyKey, value: object): object {
     const known = this.#first?.name === name ? this.#first : this.#methods?.get(name);
     if (known?.of === value) return known.method;
-    const method = new Proxy(value, {
-      apply: (of, _this, args) => this.loan.call(this, name, of, args),
-    });
+    const method = new Proxy(value, new MethodCall(this, name));
     const lent = { name, of: value, method };
     if (this.#first === undefined) this.#first = lent;
     else if (this.#first.name === name) this.#first = lent;
@@ -208,6 +206,21 @@ class StandIn implements ProxyHandler<object> {
 
   apply(_: object, _this: unknown, args: unknown[]): unknown {
     return this.loan.call(this, "", this.target, args);
+  }
+}
+
+/** The handler of a method of a stand-in. */
+class MethodCall implements ProxyHandler<object> {
+  readonly #of: StandIn;
+  readonly #name: PropertyKey;
+
+  constructor(of: StandIn, name: PropertyKey) {
+    this.#of = of;
+    this.#name = name;
+  }
+
+  apply(method: object, _this: unknown, args: unknown[]): unknown {
+    return this.#of.loan.call(this.#of, this.#name, method, args);
   }
 }
 

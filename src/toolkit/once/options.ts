@@ -238,10 +238,7 @@ function workOf<Tx, T>(
 ): JobWork<Tx> {
   // The overloads of processOnce pair the work with its options.
   const begin = fn as (context: unknown) => T | Promise<T>;
-  const run = async (context: unknown): Promise<Encodable> => encodable(await begin(context));
-  const key = (): Promise<string> => remoteKey([place.scope, place.key]);
-  if (options.effect === "repeatable") return { effect: "repeatable", key, run };
-  if (options.effect !== "probed")
+  if (options.effect !== "repeatable" && options.effect !== "probed")
     return {
       effect: "transaction",
       run(context) {
@@ -249,6 +246,9 @@ function workOf<Tx, T>(
         return isAwaited(result) ? Promise.resolve(result).then(encodable) : encodable(result);
       },
     };
+  const run = async (context: unknown): Promise<Encodable> => encodable(await begin(context));
+  const key = (): Promise<string> => remoteKey([place.scope, place.key]);
+  if (options.effect === "repeatable") return { effect: "repeatable", key, run };
   const { reconcile } = options;
   return {
     effect: "probed",
