@@ -9,7 +9,7 @@
  *   Q6  appends a second, 200 in a frame, with the synchronous standby: at least 60,000
  *
  * Q8 is about transactions over shards, which there are none of yet.
- * `--only statements,servers,cluster,replicated` leaves the rest out.
+ * `--only statements,servers,forwarding,sizes,stalls,cold,replicated` leaves the rest out.
  */
 
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
@@ -244,13 +244,8 @@ await main(async () => {
     );
     if (isWanted("statements")) await compareStatements(url);
     if (isWanted("servers")) await compareServers(url, folder);
-    if (isWanted("cluster"))
-      await measureCluster(url, {
-        rounds,
-        seconds,
-        verdict,
-        durability: hasFsync ? "fsync" : "os",
-      });
+    const durability = hasFsync ? "fsync" : "os";
+    await measureCluster(url, { rounds, seconds, verdict, isWanted, durability });
     if (!isWanted("replicated")) return;
     await primary.end("SIGINT");
     primary = launch(first.folder, first.data, [...SETTINGS, "synchronous_standby_names=second"]);
