@@ -19,7 +19,7 @@ const CONNECTIONS_MAX = 6;
 const READ_ONLY = "25006";
 const CONNECT_MS = 5000;
 /** How long to look for the primary before all hosts are asked anew. One that is frozen accepts connections, and never answers. */
-const SEARCH_MS = 5000;
+const SEARCH_MS = 2000;
 /** How long a statement goes without an answer before the other hosts are asked whether one of them has become the primary. */
 const SILENCE_MS = 2000;
 /** A promotion begins the next timeline: eight digits, the same for all who follow it. */
@@ -136,6 +136,7 @@ export class HostSessions implements Session {
   readonly #clock: Clock;
   #primary: Primary | undefined;
   #search: Promise<Primary> | undefined;
+  #otherSearch: Promise<void> | undefined;
   /** The latest that a primary has had. */
   #timeline = "";
 
@@ -185,9 +186,21 @@ export class HostSessions implements Session {
 
   async #isReplaced(primary: Primary): Promise<boolean> {
     if (this.#primary === undefined || this.#primary.host === primary.host) {
-      await this.#find().catch(() => undefined);
+      await this.#findOther(primary).catch(() => undefined);
     }
     return this.#isEarlier(primary);
+  }
+
+  /** Asks all but the one that is silent: its answer would be waited for. */
+  #findOther(primary: Primary): Promise<void> {
+    const others = this.#hosts.filter((host) => host !== primary.host);
+    this.#otherSearch ??= this.#ask(others)
+      .then((found) => {
+        const isLater = primary.timeline !== "" && found.timeline > primary.timeline;
+        if (isLater) this.#primary = found;
+      })
+      .finally(() => (this.#otherSearch = undefined));
+    return this.#otherSearch;
   }
 
   #isEarlier({ timeline }: Primary): boolean {
@@ -195,13 +208,15 @@ export class HostSessions implements Session {
   }
 
   #find(): Promise<Primary> {
-    this.#search ??= this.#ask().finally(() => (this.#search = undefined));
+    this.#search ??= this.#ask(this.#hosts)
+      .then((found) => (this.#primary = found))
+      .finally(() => (this.#search = undefined));
     return this.#search;
   }
 
-  /** Asks all hosts at once: one that does not answer must not hold up the others. */
-  async #ask(): Promise<Primary> {
-    const asked = this.#hosts.map((host) => this.#askOne(host));
+  /** Asks all these hosts at once: one that does not answer must not hold up the others. */
+  async #ask(hosts: readonly Session[]): Promise<Primary> {
+    const asked = hosts.map((host) => this.#askOne(host));
     let cancel = (): void => undefined;
     const tooLong = new Promise<never>((_, reject) => {
       cancel = this.#clock.after(SEARCH_MS, () => {
@@ -209,8 +224,7 @@ export class HostSessions implements Session {
       });
     });
     try {
-      this.#primary = await Promise.race([Promise.any(asked), tooLong]);
-      return this.#primary;
+      return await Promise.race([Promise.any(asked), tooLong]);
     } catch (error) {
       const reasons =
         error instanceof AggregateError ? error.errors.map(String).join("; ") : String(error);
