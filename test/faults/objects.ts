@@ -6,7 +6,7 @@ const STORE = "src/streams/stores/durable-object/object-store.ts";
 const PAGES = "src/streams/stores/durable-object/pages.ts";
 const ROOM = "src/streams/stores/durable-object/object-room.ts";
 const RECOVERY = "src/streams/stores/durable-object/recovery.ts";
-const SSE = "src/streams/server/sse.ts";
+const CONNECTION = "src/streams/server/live-connection.ts";
 const SOCKET = "src/streams/runtimes/reader-socket.ts";
 const STORE_TEST = "test/workers/store.test.ts";
 const TEST = "test/workers/streams.test.ts";
@@ -181,7 +181,7 @@ export const objectFaults: readonly Fault[] = [
   {
     name: "objects: a bridged reader has timers, which keep its object awake",
     guarantee: "G72",
-    file: SSE,
+    file: CONNECTION,
     find: "      bridge.lives(lifeMs);\n      return;",
     replace: "      bridge.lives(lifeMs);",
     caughtBy: {

@@ -10,8 +10,8 @@ export const quotaFaults: readonly Fault[] = [
     name: "quotas: a live reader that has ended keeps its place",
     guarantee: "G50",
     file: "src/streams/server/sse.ts",
-    find: "    this.#onEnd();\n",
-    replace: "    void this.#onEnd;\n",
+    find: "        this.#leave();\n        onEnd();",
+    replace: "        this.#leave();\n        void onEnd;",
     caughtBy: {
       file: WHOLE,
       test: "on node:http > G50 a live reader takes a place until its connection ends, and a long-poll until it is answered",

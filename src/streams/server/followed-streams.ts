@@ -100,6 +100,7 @@ export class ManyReader {
 
   start(): void {
     this.#connection.begin();
+    if (this.#connection.isOver) return;
     for (const { stream, refusal } of this.#refused) this.#sendRefusal(stream, refusal);
     for (const lane of this.#lanes) {
       if (lane === undefined) continue;

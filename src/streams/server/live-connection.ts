@@ -1,5 +1,5 @@
 /**
- * The connection of a live reader of several streams: its time, its end, and how much of it is queued.
+ * The connection of a live reader, of one stream or of several: its time, its end, and how much of it is queued.
  *
  *   - it ends with its identity, when the server stops, and after its time, which is spread so that readers do not come back together;
  *   - the room for what is read is kept until it has left, or the reader has gone;
@@ -61,9 +61,18 @@ export class LiveConnection {
     const end = (): void => {
       this.end();
     };
-    this.#after(Math.min(spread, Math.max(0, access.expiresAtMs - clock.nowMs())), end);
+    this.#keepTime(Math.min(spread, Math.max(0, access.expiresAtMs - clock.nowMs())), end);
     this.#cancels.add(drain.onDrain(end));
     this.#cancels.add(access.onEnd(end));
+  }
+
+  #keepTime(lifeMs: number, end: () => void): void {
+    const { bridge } = this.#sink;
+    if (bridge !== undefined) {
+      bridge.lives(lifeMs);
+      return;
+    }
+    this.#after(lifeMs, end);
     this.#beat();
   }
 
@@ -114,9 +123,8 @@ export class LiveConnection {
     this.#sink.end();
   }
 
-  /** Breaks the answer off. */
+  /** Breaks the answer off, also if its end is still queued. */
   cut(): void {
-    if (this.#isOver) return;
     this.#stop();
     this.#sink.cut();
   }

@@ -10,7 +10,6 @@
 
 import { assert } from "../../base/assert.ts";
 import { joinBytes } from "../../base/bytes.ts";
-import { spreadMs } from "../../base/backoff.ts";
 import { decideCursor, decideNextCursor } from "../core/cursor.ts";
 import { lifeOf, type StreamState } from "../core/stream.ts";
 import type { Offset, StreamId } from "../core/types.ts";
@@ -24,7 +23,6 @@ import {
   encodeControlEvent,
   encodeDataEvent,
   encodeEventId,
-  encodeHeartbeat,
   type SseKind,
   sseKind,
 } from "../../protocol/sse.ts";
@@ -33,6 +31,7 @@ import { addOffsets } from "./state-offsets.ts";
 import { cutPage } from "./read-begin.ts";
 import { earliestHeaders } from "./retention.ts";
 import { type AnswerShare, takeShare } from "./answer-budget.ts";
+import { LiveConnection } from "./live-connection.ts";
 import type { Exchange, LiveAnswer, LiveSink, BridgedPlace } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 
@@ -142,7 +141,6 @@ const lastPages = new WeakMap<
   StreamState,
   { readonly key: string; readonly bytes: WeakRef<Uint8Array> }
 >();
-const HEARTBEAT = encodeHeartbeat();
 
 class SseReader {
   readonly #parts: ServerParts;
@@ -153,16 +151,12 @@ class SseReader {
   /** Set until the first page was sent: it begins here, also inside an append. */
   #cutAt: Offset | undefined;
   readonly #peer: string | undefined;
-  readonly #access: ReaderAccess;
-  readonly #onEnd: () => void;
+  readonly #connection: LiveConnection;
   #position: Offset;
   #cursor: string;
   #mode: "catching-up" | "live" | "stalled" | "ended" = "catching-up";
   #isLeaving = false;
-  #hasGone = false;
-  #share: AnswerShare | undefined;
   #leave: () => void = () => undefined;
-  #cancels = new Set<() => void>();
 
   constructor(
     parts: ServerParts,
@@ -181,56 +175,29 @@ class SseReader {
     this.#hasOffsets = hasOffsets;
     this.#cutAt = isExact ? from : undefined;
     this.#peer = peer;
-    this.#access = access;
-    this.#onEnd = onEnd;
+    this.#connection = new LiveConnection(parts, sink, {
+      access,
+      isIdle: () => this.#mode === "live",
+      onOver: () => {
+        this.#mode = "ended";
+        this.#leave();
+        onEnd();
+      },
+    });
   }
 
   /** `isResumed`: the other side has been told where it is. */
   start(isResumed = false): void {
-    const { engine, options, random } = this.#parts;
-    this.#leave = engine.listen(this.#state, (event) => {
+    this.#leave = this.#parts.engine.listen(this.#state, (event) => {
       this.#onEvent(event);
     });
-    this.#sink.onClose(() => {
-      this.#hasGone = true;
-      this.#share?.release();
-      this.#stop();
-    });
-    // Readers that came together must not all come back together.
-    const spread = spreadMs(options.sseSecondsMax * 1000, 0.05, random.unit());
-    const lifeMs = Math.min(
-      spread,
-      Math.max(0, this.#access.expiresAtMs - this.#parts.clock.nowMs()),
-    );
-    this.#keepTime(lifeMs);
-    this.#cancels.add(
-      this.#parts.drain.onDrain(() => {
-        this.#end();
-      }),
-    );
-    this.#cancels.add(
-      this.#access.onEnd(() => {
-        this.#end();
-      }),
-    );
-    this.#catchUp(!isResumed);
-  }
-
-  #keepTime(lifeMs: number): void {
-    const { bridge } = this.#sink;
-    if (bridge !== undefined) {
-      bridge.lives(lifeMs);
-      return;
-    }
-    this.#after(lifeMs, () => {
-      this.#end();
-    });
-    this.#beat();
+    this.#connection.begin();
+    if (!this.#connection.isOver) this.#catchUp(!isResumed);
   }
 
   /** Everything up to the reader's position is in these bytes, or was sent before. */
   #send(bytes: Uint8Array): void {
-    this.#sink.write(bytes);
+    this.#connection.write(bytes);
     this.#sink.bridge?.moved({
       stream: this.#state.id,
       life: lifeOf(this.#state, this.#parts.engine.world),
@@ -243,7 +210,7 @@ class SseReader {
   /** The other side sends no more and may have gone: it gets what is there, and then the end. */
   leave(): void {
     this.#isLeaving = true;
-    if (this.#mode === "live") this.#end();
+    if (this.#mode === "live") this.#connection.end();
   }
 
   /** The first time it says where the reader is, even if there is nothing to send. */
@@ -251,8 +218,7 @@ class SseReader {
     this.#mode = "catching-up";
     this.#pump(mustSpeak).catch(() => {
       // The store could not be read: the reader connects again, and the answer says why.
-      this.#stop();
-      this.#sink.cut();
+      this.#connection.cut();
     });
   }
 
@@ -271,16 +237,16 @@ class SseReader {
         share.resize(bytes.length);
         this.#send(bytes);
       }
-      this.#sink.onDrain(share.release);
+      this.#connection.releaseWhenTaken(share);
       if (page.isAtEnd) {
-        this.#end();
+        this.#connection.end();
         return;
       }
       if (this.#isStalled()) return;
       // From this look at the tail to the live mode there is no await.
       const view = engine.view(this.#state);
       if (this.#position < view.tail || view.isClosed) continue;
-      if (this.#isLeaving) this.#end();
+      if (this.#isLeaving) this.#connection.end();
       else this.#mode = "live";
       return;
     }
@@ -291,7 +257,7 @@ class SseReader {
     const { answers, engine } = this.#parts;
     let share = await takeShare(this.#parts, this.#state, this.#position, this.#peer);
     for (let isSecond = false; ; isSecond = true) {
-      this.#hold(share);
+      this.#connection.hold(share);
       if (this.#mode !== "catching-up") {
         share.release();
         return undefined;
@@ -306,20 +272,9 @@ class SseReader {
     }
   }
 
-  /** Keeps the room for what is read until it has left, or the reader has gone. */
-  #hold(share: AnswerShare): void {
-    if (this.#hasGone) share.release();
-    this.#share?.release(); // No more than `readerBufferBytes` of it can still be queued.
-    this.#share = share;
-    share.onCut(() => {
-      this.#stop();
-      this.#sink.cut();
-    });
-  }
-
   #onEvent(event: TailEvent): void {
     if (event.isGone) {
-      this.#end();
+      this.#connection.end();
       return;
     }
     if (this.#mode !== "live") return;
@@ -330,7 +285,7 @@ class SseReader {
     assert(event.tail >= this.#position, "a live event leads back");
     this.#position = event.tail;
     this.#send(this.#frame(event));
-    if (event.isClosed) this.#end();
+    if (event.isClosed) this.#connection.end();
     else this.#isStalled();
   }
 
@@ -379,52 +334,10 @@ class SseReader {
 
   /** Too much is queued. Nothing more is written until it is gone, or its time is over. */
   #isStalled(): boolean {
-    const { options } = this.#parts;
-    if (this.#sink.queuedBytes <= options.readerBufferBytes) return false;
-    this.#mode = "stalled";
-    const cancel = this.#sink.onStuck(options.readerStallMs, () => {
-      this.#stop();
-      this.#sink.cut();
-    });
-    this.#cancels.add(cancel);
-    this.#sink.onDrain(() => {
-      if (this.#mode !== "stalled") return;
-      this.#cancels.delete(cancel);
-      cancel();
+    const isStalled = this.#connection.stallIfFull(() => {
       this.#catchUp();
     });
-    return true;
-  }
-
-  #beat(): void {
-    this.#after(LIMITS.sseHeartbeatMs, () => {
-      if (this.#mode === "live") this.#sink.write(HEARTBEAT);
-      this.#beat();
-    });
-  }
-
-  #after(delayMs: number, run: () => void): () => void {
-    const cancel = this.#parts.clock.after(delayMs, () => {
-      this.#cancels.delete(cancel);
-      run();
-    });
-    this.#cancels.add(cancel);
-    return () => {
-      this.#cancels.delete(cancel);
-      cancel();
-    };
-  }
-
-  #end(): void {
-    this.#stop();
-    this.#sink.end();
-  }
-
-  #stop(): void {
-    this.#mode = "ended";
-    this.#leave();
-    this.#onEnd();
-    for (const cancel of this.#cancels) cancel();
-    this.#cancels.clear();
+    if (isStalled) this.#mode = "stalled";
+    return isStalled;
   }
 }
