@@ -34,9 +34,9 @@ export const followAllFaults: readonly Fault[] = [
   {
     name: "several streams: a slow reader is sent more",
     guarantee: "G180",
-    file: "src/streams/server/live-connection.ts",
-    find: "    this.#isStalled = true;",
-    replace: "    this.#isStalled = false;",
+    file: READER,
+    find: "      this.#isStalled = this.#connection.stallIfFull(() => {",
+    replace: "      this.#connection.stallIfFull(() => {",
     caughtBy: within(
       "a reader that takes nothing holds a bounded number of bytes, however many streams it follows, and is cut",
     ),

@@ -66,6 +66,7 @@ const frames = new WeakMap<
 
 export class ManyReader {
   readonly #parts: ServerParts;
+  readonly #sink: LiveSink;
   readonly #connection: LiveConnection;
   readonly #options: ManyOptions;
   /** In the order of the request. Undefined: a stream of which there is nothing to follow. */
@@ -75,6 +76,8 @@ export class ManyReader {
   readonly #behind = new Set<Lane>();
   #open: number;
   #isPumping = false;
+  /** Nothing more is written until the queue is empty. */
+  #isStalled = false;
   #isLeaving = false;
 
   constructor(
@@ -84,6 +87,7 @@ export class ManyReader {
     options: ManyOptions,
   ) {
     this.#parts = parts;
+    this.#sink = sink;
     this.#options = options;
     this.#lanes = streams.map((one) => (one.kind === "followed" ? laneOf(parts, one) : undefined));
     this.#refused = streams.filter((one) => one.kind === "refused");
@@ -130,7 +134,7 @@ export class ManyReader {
     }
     // What comes while a stream is read from the store is found there.
     if (this.#behind.has(lane)) return;
-    if (this.#connection.isStalled || event.start !== lane.position) {
+    if (this.#isStalled || event.start !== lane.position) {
       if (event.tail <= lane.position && !event.isClosed) return;
       this.#behind.add(lane);
       this.#catchUp();
@@ -143,7 +147,7 @@ export class ManyReader {
   }
 
   #catchUp(): void {
-    if (this.#isPumping || this.#connection.isStalled) return;
+    if (this.#isPumping || this.#isStalled) return;
     this.#isPumping = true;
     void this.#pump()
       .catch(() => {
@@ -154,13 +158,13 @@ export class ManyReader {
         this.#isPumping = false;
         // A stream may have fallen behind after the last look.
         const isNeeded = this.#behind.size > 0 && !this.#connection.isOver;
-        if (isNeeded && !this.#connection.isStalled) this.#catchUp();
+        if (isNeeded && !this.#isStalled) this.#catchUp();
       });
   }
 
   async #pump(): Promise<void> {
     const { engine } = this.#parts;
-    for (const connection = this.#connection; !connection.isOver && !connection.isStalled;) {
+    for (const connection = this.#connection; !connection.isOver && !this.#isStalled;) {
       const [lane] = this.#behind;
       if (lane === undefined) {
         if (this.#isLeaving) connection.end();
@@ -189,7 +193,7 @@ export class ManyReader {
         share.resize(bytes.length);
         this.#send(lane, bytes, isAtEnd);
       }
-      connection.releaseWhenTaken(share);
+      this.#sink.onDrain(share.release);
       this.#look();
     }
   }
@@ -257,7 +261,8 @@ export class ManyReader {
   #look(): void {
     if (this.#open === 0) this.#connection.end();
     else {
-      this.#connection.stallIfFull(() => {
+      this.#isStalled = this.#connection.stallIfFull(() => {
+        this.#isStalled = false;
         this.#catchUp();
       });
     }
@@ -274,8 +279,8 @@ export class ManyReader {
   }
 
   #write(event: Uint8Array): void {
-    this.#connection.write(encodePlaces(this.#lanes.map(placeOf)));
-    this.#connection.write(event);
+    this.#sink.write(encodePlaces(this.#lanes.map(placeOf)));
+    this.#sink.write(event);
   }
 
   #finish(lane: Lane): void {

@@ -44,11 +44,6 @@ export class LiveConnection {
     return this.#isOver;
   }
 
-  /** Nothing more is written until the queue is empty. */
-  get isStalled(): boolean {
-    return this.#isStalled;
-  }
-
   begin(): void {
     const { options, random, clock, drain } = this.#parts;
     const { access } = this.#options;
@@ -76,10 +71,6 @@ export class LiveConnection {
     this.#beat();
   }
 
-  write(bytes: Uint8Array): void {
-    this.#sink.write(bytes);
-  }
-
   /** Keeps the room of what was read until it has left. */
   hold(share: AnswerShare): void {
     if (this.#hasGone) share.release();
@@ -88,11 +79,6 @@ export class LiveConnection {
     share.onCut(() => {
       this.cut();
     });
-  }
-
-  /** Gives the room back when all that was written has left. */
-  releaseWhenTaken(share: AnswerShare): void {
-    this.#sink.onDrain(share.release);
   }
 
   /** If too much is queued, nothing more should be written until `run` is called. */

@@ -197,7 +197,7 @@ class SseReader {
 
   /** Everything up to the reader's position is in these bytes, or was sent before. */
   #send(bytes: Uint8Array): void {
-    this.#connection.write(bytes);
+    this.#sink.write(bytes);
     this.#sink.bridge?.moved({
       stream: this.#state.id,
       life: lifeOf(this.#state, this.#parts.engine.world),
@@ -237,7 +237,7 @@ class SseReader {
         share.resize(bytes.length);
         this.#send(bytes);
       }
-      this.#connection.releaseWhenTaken(share);
+      this.#sink.onDrain(share.release);
       if (page.isAtEnd) {
         this.#connection.end();
         return;
