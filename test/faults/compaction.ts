@@ -14,6 +14,17 @@ const EVERY_KILL =
 
 export const compactionFaults: readonly Fault[] = [
   {
+    name: "a slice holds each of its records",
+    guarantee: "G147",
+    file: RULE,
+    find: "if (!this.#newest.isNewest(record)) {\n      this.dropped += 1;\n      return;\n    }\n",
+    replace: "",
+    caughtBy: {
+      file: RULES,
+      test: "G147 holds of a slice only what may stay, however many records it has",
+    },
+  },
+  {
     name: "the oldest record of a key counts as its newest",
     guarantee: "G147",
     file: RULE,

@@ -9,6 +9,7 @@ import {
   isSameCompaction,
   type KeyedRecord,
   NewestRecords,
+  SliceRecords,
 } from "./compaction.ts";
 import { decideCreate } from "./create.ts";
 import type { Change } from "./change.ts";
@@ -234,6 +235,29 @@ describe("a pass", () => {
     const records = recordsIn(log.bytes, 0);
     const decision = decideSlice(world, state, records, 6 as Offset, newest, 3 as TimeMs);
     expect(decision).toEqual({ kind: "needed" });
+  });
+
+  test("G147 holds of a slice only what may stay, however many records it has", () => {
+    const newest = new NewestRecords(10, 1000);
+    const log = new Changelog();
+    const { world, state } = log;
+    for (let round = 0; round < 100; round += 1) for (const what of "a-b--") log.write(what);
+    const records = recordsIn(log.bytes, 0);
+    for (const { key, at } of records) if (key !== undefined) newest.collect(key, at);
+    const slice = new SliceRecords(newest, log.bytes.length);
+    for (const record of records) slice.add(record);
+    // The newest of each key, and what is before, between and behind them.
+    expect(slice.kept).toHaveLength(5);
+    expect(slice.dropped).toBe(198);
+    const [to, atMs] = [log.bytes.length as Offset, 3 as TimeMs];
+    // One of them is replaced before the slice is decided.
+    log.write("a");
+    newest.see("a", (state.tail - RECORD_BYTES) as Offset);
+    const decision = decideSlice(world, state, slice.kept, to, newest, atMs);
+    const whole = decideSlice(world, state, records, to, newest, atMs);
+    if (decision.kind !== "compacted" || whole.kind !== "compacted") throw new Error("needed");
+    expect(decision.changes).toEqual(whole.changes);
+    expect(decision.droppedRecords + slice.dropped).toBe(whole.droppedRecords);
   });
 
   test("collects as many keys as fit, and one at least", () => {

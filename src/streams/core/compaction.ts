@@ -133,6 +133,45 @@ export class NewestRecords {
   }
 }
 
+/**
+ * The records of a slice that may stay, copied together: an append can have millions of records, and most of them go. A record that
+ * was replaced is never newest again. What has no key stays in any case, so what comes together of it counts as one record here.
+ */
+export class SliceRecords {
+  readonly #newest: NewestRecords;
+  readonly #bytes: Uint8Array;
+  readonly #kept: KeyedRecord[] = [];
+  #end = 0;
+  /** Records that are known to go. */
+  dropped = 0;
+
+  constructor(newest: NewestRecords, bytesMax: number) {
+    this.#newest = newest;
+    this.#bytes = new Uint8Array(bytesMax);
+  }
+
+  get kept(): readonly KeyedRecord[] {
+    return this.#kept;
+  }
+
+  add(record: KeyedRecord): void {
+    if (!this.#newest.isNewest(record)) {
+      this.dropped += 1;
+      return;
+    }
+    const begin = this.#end;
+    this.#bytes.set(record.data, begin);
+    this.#end += record.data.length;
+    const last = this.#kept.at(-1);
+    if (last === undefined || last.key !== undefined || record.key !== undefined) {
+      this.#kept.push({ ...record, data: this.#bytes.subarray(begin, this.#end) });
+      return;
+    }
+    const data = this.#bytes.subarray(begin - last.data.length, this.#end);
+    this.#kept[this.#kept.length - 1] = { ...last, data };
+  }
+}
+
 /** Decides what becomes of the oldest records of a stream, which end at `to`, between two appends. */
 export function decideSlice(
   world: World,
@@ -146,7 +185,7 @@ export function decideSlice(
   if (trim.kind !== "trimmed") return { kind: "needed" };
   const kept = records.filter((record) => newest.isNewest(record) && !isOver(record));
   const droppedRecords = records.length - kept.length;
-  const data = joined(kept.map((record) => record.data));
+  const data = joined(kept);
   const repeatedBytes = data.length;
   if (repeatedBytes === 0) {
     return { kind: "compacted", changes: [trim.change], droppedRecords, repeatedBytes };
@@ -169,12 +208,20 @@ function isOver({ key, isTombstone }: RecordKey): boolean {
   return isTombstone && key !== undefined;
 }
 
-function joined(parts: readonly Uint8Array[]): Uint8Array {
-  const data = new Uint8Array(parts.reduce((bytes, part) => bytes + part.length, 0));
+/** Neighbours in memory are copied in one piece: there may be very many. */
+function joined(records: readonly KeyedRecord[]): Uint8Array {
+  const joint = new Uint8Array(records.reduce((bytes, { data }) => bytes + data.length, 0));
   let at = 0;
-  for (const part of parts) {
-    data.set(part, at);
-    at += part.length;
+  for (let first = 0, next = 0; first < records.length; first = next) {
+    const begin = records[first]?.data ?? joint;
+    let { length } = begin;
+    for (next = first + 1; next < records.length; next += 1) {
+      const data = records[next]?.data;
+      if (data?.buffer !== begin.buffer || data.byteOffset !== begin.byteOffset + length) break;
+      length += data.length;
+    }
+    joint.set(new Uint8Array(begin.buffer, begin.byteOffset, length), at);
+    at += length;
   }
-  return data;
+  return joint;
 }

@@ -21,6 +21,7 @@ import {
   type KeyedRecord,
   NewestRecords,
   type RecordKey,
+  SliceRecords,
 } from "../core/compaction.ts";
 import type { StreamState } from "../core/stream.ts";
 import { earliestOf } from "../core/trim.ts";
@@ -175,14 +176,17 @@ export class CompactionPass {
       if (this.#isOver) return position;
       const page = await readAcrossForks(writer.store, this.#state, position, to, this.#sliceBytes);
       try {
-        const records: KeyedRecord[] = [];
+        const bytes = page.appends.reduce((sum, { length }) => sum + length, 0);
+        const records = new SliceRecords(this.#newest, bytes);
         let end = page.start;
         for (const append of page.appends) {
-          await this.#eachRecord(append, end, (record) => records.push(record));
+          await this.#eachRecord(append, end, (record) => {
+            records.add(record);
+          });
           end = advance(end, append.length);
         }
         if (page.start !== position || end === position || end > to) return position;
-        if (!(await this.#commit(records, end))) return position;
+        if (!(await this.#commit(records, position, end))) return position;
         position = end;
       } finally {
         page.release();
@@ -193,7 +197,7 @@ export class CompactionPass {
   }
 
   /** False: it must not go on now. */
-  async #commit(records: readonly KeyedRecord[], to: Offset): Promise<boolean> {
+  async #commit(records: SliceRecords, from: Offset, to: Offset): Promise<boolean> {
     const { writer } = this.#parts;
     for (let tries = 0; this.#seenTo !== this.#state.tail; tries += 1) {
       if (tries === LATE_CATCH_UPS) this.#seenBytesMax = LATE_SEEN_BYTES_MAX;
@@ -205,7 +209,7 @@ export class CompactionPass {
       return false;
     }
     const atMs = writer.nowMs();
-    const decision = decideSlice(writer.world, this.#state, records, to, this.#newest, atMs);
+    const decision = decideSlice(writer.world, this.#state, records.kept, to, this.#newest, atMs);
     if (decision.kind === "needed" || !this.#hasRoom(decision.repeatedBytes)) return false;
     const batch = writer.begin();
     this.#isOwn = true;
@@ -215,10 +219,9 @@ export class CompactionPass {
     const { meter } = writer;
     if (meter === undefined) return true;
     const { compaction } = meter;
-    compaction.records += decision.droppedRecords;
+    compaction.records += decision.droppedRecords + records.dropped;
     compaction.repeatedBytes += decision.repeatedBytes;
-    compaction.droppedBytes -= decision.repeatedBytes;
-    for (const { data } of records) compaction.droppedBytes += data.length;
+    compaction.droppedBytes += to - from - decision.repeatedBytes;
     return true;
   }
 
