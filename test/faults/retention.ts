@@ -8,6 +8,17 @@ const ENGINE = "src/streams/engine/trims.test.ts";
 
 export const retentionFaults: readonly Fault[] = [
   {
+    name: "a rule trims another stream that was created at the path meanwhile",
+    guarantee: "G112",
+    file: "src/streams/engine/trims.ts",
+    find: 'if (before <= 0 || writer.find(name) !== state) return { kind: "set" };',
+    replace: 'return this.cut(name, { before, dropsNeeded: false }).then(() => ({ kind: "set" }));',
+    caughtBy: {
+      file: ENGINE,
+      test: "G112 trims nothing of a stream that is created anew at the path meanwhile",
+    },
+  },
+  {
     name: "a cut takes what a group still needs",
     guarantee: "G111",
     file: TRIM,

@@ -184,6 +184,19 @@ describe("a rule", () => {
     expect(await engine.setRetention("/b" as StreamName, bytes(1))).toEqual({ kind: "missing" });
   });
 
+  test("G112 trims nothing of a stream that is created anew at the path meanwhile", async () => {
+    const { engine, append, earliest } = open();
+    await engine.create(createCommand(A));
+    for (let at = 0; at < 100; at += 1) await append("0123456789");
+    const set = engine.setRetention(A, bytes(95));
+    // All of it is one commit.
+    const anew = [engine.delete(A), engine.create(createCommand(A))];
+    const appends = Array.from({ length: 200 }, () => append("9876543210"));
+    expect(await set).toEqual({ kind: "set" });
+    await Promise.all([...anew, ...appends]);
+    expect(await earliest()).toBe(0);
+  });
+
   test("G112 of the server is for new streams that say nothing, and is not compared", async () => {
     const store = openMemoryStore();
     const before = open(store);

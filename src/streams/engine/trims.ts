@@ -59,18 +59,25 @@ export class Trims {
     this.#deadlines.stop();
   }
 
-  async cut(name: StreamName, { before, dropsNeeded }: CutCommand): Promise<TrimOutcome> {
+  cut(name: StreamName, command: CutCommand): Promise<TrimOutcome> {
+    return this.#cut(name, command, this.#writer.find(name));
+  }
+
+  async #cut(
+    name: StreamName,
+    { before, dropsNeeded }: CutCommand,
+    state: StreamState | undefined,
+  ): Promise<TrimOutcome> {
     const writer = this.#writer;
-    const state = writer.find(name);
     if (state === undefined) return writer.answer(name, undefined, MISSING);
     if (state.isDeleted) return writer.answer(name, state, GONE);
     await writer.answer(name, state, undefined);
     const tail = writer.durableTail(state);
     if (before > tail) return { kind: "beyond_tail", tail };
     const to = await this.#startOf(state, before);
-    // It may have gone meanwhile. What it was cannot be cut any more.
-    if (writer.find(name) !== state || state.isDeleted)
-      return this.cut(name, { before, dropsNeeded });
+    // It may have gone meanwhile, and the offset means nothing in another stream at the path.
+    if (writer.find(name) !== state) return writer.answer(name, undefined, MISSING);
+    if (state.isDeleted) return writer.answer(name, state, GONE);
     writer.room.admitRemoval();
     const decision = decideTrim(writer.world, state, to, dropsNeeded, writer.nowMs());
     if (decision.kind === "needed") return writer.settled().then(() => decision);
@@ -98,8 +105,10 @@ export class Trims {
     const bytes = rule?.bytes ?? Infinity;
     const needed = rule?.dropsNeeded === true ? undefined : neededFrom(writer.world, state);
     const before = Math.min(state.tail - bytes, needed?.from ?? Infinity) as Offset;
+    // Another stream at the path has nothing to do with this rule.
+    if (before <= 0 || writer.find(name) !== state) return { kind: "set" };
     // What is needed by then stays, and goes by the rule later.
-    if (before > 0) await this.cut(name, { before, dropsNeeded: rule?.dropsNeeded === true });
+    await this.#cut(name, { before, dropsNeeded: rule?.dropsNeeded === true }, state);
     return { kind: "set" };
   }
 
