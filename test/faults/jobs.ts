@@ -14,6 +14,17 @@ const wire = (test: string) => ({
 
 export const jobFaults: readonly Fault[] = [
   {
+    name: "jobs: each worker that waits looks at all open jobs",
+    guarantee: "G34",
+    file: "src/streams/engine/jobs.ts",
+    find: "if (known?.version === version) return known;",
+    replace: "",
+    caughtBy: {
+      file: "src/streams/engine/jobs.test.ts",
+      test: "G34 hundreds of workers that wait look at the open jobs of their group once",
+    },
+  },
+  {
     name: "jobs: a job that another worker has is given",
     guarantee: "G120",
     file: DECIDE,

@@ -13,6 +13,8 @@ import {
   decideJobs,
   findJob,
   findUnseen,
+  lookAtOpen,
+  type OpenJobs,
   type JobClaim,
   type JobRecord,
   planTake,
@@ -121,7 +123,12 @@ class JobHistory {
   take(worker: string, max: number): void {
     const { groups, streams } = this.world;
     const { tail, id } = streams.get(STREAM) ?? { tail: 0 as Offset, id: 0 as StreamId };
-    const plan = planTake(groups, this.group, worker, max, ROOM, () => ({ id, tail }), this.atMs);
+    const open = lookAtOpen(this.group);
+    const planBy = (look: OpenJobs) =>
+      planTake(groups, this.group, look, worker, max, ROOM, () => ({ id, tail }), this.atMs);
+    const plan = planBy(open);
+    // What the look leaves out is nothing that this worker could get.
+    expect(planBy({ ...open, dueMs: 0 as TimeMs })).toEqual(plan);
     const fresh: JobRecord[] = [];
     for (const { stream, from } of plan.fresh) {
       for (let at = from; at < tail && fresh.length < plan.freshMax; at = (at + SIZE) as Offset) {
@@ -149,7 +156,13 @@ class JobHistory {
     }
     this.apply(decision.change);
     assert(this.group.jobCount <= ROOM.openMax, "too many jobs are open");
-    const own = findUnseen(this.group, worker, decision.change.token - 1, () => id);
+    const own = findUnseen(
+      this.group,
+      lookAtOpen(this.group),
+      worker,
+      decision.change.token - 1,
+      () => id,
+    );
     const given = decision.change.jobs.map(([, offset]) => offset).toSorted(ascending);
     const seen = own?.records.map(({ offset }) => offset).toSorted(ascending);
     assert(JSON.stringify(seen) === JSON.stringify(given), "what was given is found again");

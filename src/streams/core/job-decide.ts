@@ -68,6 +68,29 @@ function isHeld(group: GroupState, job: Job, except: MemberId, atMs: TimeMs): bo
   return member !== undefined && (member.id === except || member.expiresAtMs > atMs);
 }
 
+/** What is known of all jobs of a group that were given and are not done. There may be many, and many workers that ask. */
+export interface OpenJobs {
+  /** When the next one can be given; undefined: there is none. Before that time no worker gets one of them. */
+  readonly dueMs: TimeMs | undefined;
+  /** Who has one, or had one before it was forgotten. */
+  readonly holders: ReadonlySet<MemberId>;
+}
+
+/** Looks at each of them. */
+export function lookAtOpen(group: GroupState): OpenJobs {
+  const holders = new Set<MemberId>();
+  let dueMs: TimeMs | undefined;
+  for (const { jobs } of group.cursors.values()) {
+    for (const job of jobs?.open.values() ?? []) {
+      const holder = job.holder === undefined ? undefined : group.members.get(job.holder);
+      if (job.holder !== undefined) holders.add(job.holder);
+      const at = Math.max(job.dueAtMs, holder?.expiresAtMs ?? 0) as TimeMs;
+      if (dueMs === undefined || at < dueMs) dueMs = at;
+    }
+  }
+  return { dueMs, holders };
+}
+
 /** What a worker has been given and may not have received: an answer can be lost. */
 export interface UnseenJobs {
   readonly token: LeaseToken;
@@ -77,10 +100,12 @@ export interface UnseenJobs {
 /** The jobs of the first answer after `seen` that its worker still has. */
 export function findUnseen(
   group: GroupState,
+  { holders }: OpenJobs,
   id: MemberId,
   seen: LeaseToken,
   idOf: (stream: StreamName) => StreamId | undefined,
 ): UnseenJobs | undefined {
+  if (!holders.has(id)) return undefined;
   let token = Infinity;
   let records: UnseenJobs["records"][number][] = [];
   for (const { stream, jobs: window } of group.cursors.values()) {
@@ -100,6 +125,7 @@ export function findUnseen(
 export function planTake(
   book: GroupBook,
   group: GroupState,
+  { dueMs = Infinity as TimeMs }: OpenJobs,
   member: MemberId,
   max: number,
   room: JobRoom,
@@ -113,7 +139,7 @@ export function planTake(
     const found = tailOf(stream);
     if (found === undefined) continue;
     const { next, open } = windowOf(cursor);
-    for (const job of open.values()) {
+    for (const job of dueMs > atMs ? [] : open.values()) {
       if (job.dueAtMs > atMs || isHeld(group, job, member, atMs)) continue;
       const { offset, end, dueAtMs } = job;
       due.push({ stream, id: found.id, offset, end, dueAtMs });
@@ -242,17 +268,4 @@ function isDone(group: GroupState, { stream, offset }: JobClaim): boolean {
   if (cursor === undefined) return false;
   const { next, open } = windowOf(cursor);
   return offset < next && !open.has(offset);
-}
-
-/** When the next job of this group can be given that was given before; undefined: there is none. */
-export function nextDueMs(group: GroupState): TimeMs | undefined {
-  let earliest: TimeMs | undefined;
-  for (const { jobs } of group.cursors.values()) {
-    for (const job of jobs?.open.values() ?? []) {
-      const holder = job.holder === undefined ? undefined : group.members.get(job.holder);
-      const at = Math.max(job.dueAtMs, holder?.expiresAtMs ?? 0) as TimeMs;
-      if (earliest === undefined || at < earliest) earliest = at;
-    }
-  }
-  return earliest;
 }

@@ -19,7 +19,8 @@ import {
   type JobLater,
   type JobPlan,
   type JobRecord,
-  nextDueMs,
+  lookAtOpen,
+  type OpenJobs,
   planTake,
   type SettleDecision,
 } from "../core/job-decide.ts";
@@ -108,6 +109,8 @@ export class Jobs {
   readonly #jsonRecordsEnd: RecordsEnd;
   readonly #turns = new WeakMap<GroupState, Turns>();
   readonly #watchers = new WeakMap<GroupState, Set<() => void>>();
+  /** Good for one version of the world: all workers that wait look at the same moment, and there may be thousands of both. */
+  readonly #looks = new WeakMap<GroupState, OpenJobs & { readonly version: number }>();
 
   constructor({ writer, tails, jsonRecordsEnd }: JobParts) {
     this.#writer = writer;
@@ -135,7 +138,8 @@ export class Jobs {
     if (!group.members.has(member)) return this.#settled({ kind: "member_lost" });
     const nothing = viewOf(group, 0, [], new Map());
     if (isGone()) return this.#settled(nothing);
-    const unseen = findUnseen(group, member, seen, (stream) => this.#find(stream)?.id);
+    const open = this.#openOf(group);
+    const unseen = findUnseen(group, open, member, seen, (stream) => this.#find(stream)?.id);
     if (unseen !== undefined) {
       const found = await this.#readAll(unseen.records, Infinity, isGone);
       const attempts = unseen.records.map((one) => [keyOf(one), one.attempts] as const);
@@ -204,7 +208,7 @@ export class Jobs {
     stops.push(() => watchers.delete(wake));
     const { due, fresh } = this.#plan(group, member, max);
     const isReady = due.length > 0 || fresh.length > 0;
-    const dueMs = (nextDueMs(group) ?? Infinity) - this.#writer.nowMs();
+    const dueMs = (this.#openOf(group).dueMs ?? Infinity) - this.#writer.nowMs();
     const pauseMs = isReady ? SOON_MS : Math.max(1, Math.min(LOOK_AGAIN_MS, dueMs));
     stops.push(this.#writer.clock.after(pauseMs, wake));
     return stop;
@@ -212,6 +216,15 @@ export class Jobs {
 
   #wake(group: GroupState): void {
     for (const wake of [...(this.#watchers.get(group) ?? [])]) wake();
+  }
+
+  #openOf(group: GroupState): OpenJobs {
+    const { version } = this.#writer.world;
+    const known = this.#looks.get(group);
+    if (known?.version === version) return known;
+    const found = { ...lookAtOpen(group), version };
+    this.#looks.set(group, found);
+    return found;
   }
 
   #plan(group: GroupState, member: MemberId, max: number): JobPlan {
@@ -222,7 +235,8 @@ export class Jobs {
         : { id: state.id, tail: this.#writer.durableTail(state) };
     };
     const { groups } = this.#writer.world;
-    return planTake(groups, group, member, max, ROOM, tailOf, this.#writer.nowMs());
+    const open = this.#openOf(group);
+    return planTake(groups, group, open, member, max, ROOM, tailOf, this.#writer.nowMs());
   }
 
   async #lookUp(plan: JobPlan, isGone: () => boolean): Promise<readonly FoundRecord[]> {
