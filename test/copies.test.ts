@@ -236,6 +236,19 @@ test("all streams go to another server with their type, expiry, retention and cl
   expect(await (await fetch(at(target, "a/json"))).text()).toBe('[1.0,[2],"caf\u00e9",3]');
 });
 
+test("a changelog is copied without its rule, and the command says so", async () => {
+  const rule = { "Content-Type": "application/json", "Stream-Compact-Key": "id, lag=5" };
+  await put(source, "log", rule);
+  await post(source, "log", '{"id":"a"}');
+  const first = await copy(source.url, target.url);
+  expect(first.code).toBe(0);
+  expect(first.stderr).toContain("/v1/stream/log is a changelog (id, lag=5)");
+  expect(first.stderr).toContain("hapax compaction");
+  expect((await headOf(target, "log")).get("stream-compact-key")).toBe(null);
+  const again = await copy(source.url, target.url, {}, "--json");
+  expect(JSON.parse(again.stdout)).toMatchObject({ compactKey: "id, lag=5" });
+});
+
 test("--follow copies what is appended until a signal, and compares", async () => {
   for (const name of ["one", "two"]) await put(source, name);
   for (const [from, to] of [

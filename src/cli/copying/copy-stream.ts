@@ -31,7 +31,10 @@ export async function copyStream(copy: CopyOfStream): Promise<StreamCopy> {
   const { end } = progress.place;
   await target.finish(end);
   const sha256 = await compare(copy, copy.isAgain ? bytesBefore(begin.end) : 0, bytesBefore(end));
-  const report = { stream: path, bytes: progress.bytes, end, closed: progress.isSourceClosed };
+  const { compactKey } = source.facts;
+  const rule = compactKey === undefined ? {} : { compactKey };
+  const closed = progress.isSourceClosed;
+  const report = { stream: path, bytes: progress.bytes, end, closed, ...rule };
   return sha256 === undefined ? report : { ...report, sha256 };
 }
 

@@ -19,6 +19,8 @@ export interface StreamFacts {
   readonly isContinued?: boolean;
   /** The headers of a creation: type, expiry, retention, keys. */
   readonly headers: Readonly<Record<string, string>>;
+  /** The rule of a changelog. The target does not get it: what compaction appends there would be in the way of the copy. */
+  readonly compactKey?: string;
 }
 
 /** Whole appends of the source. */
@@ -51,6 +53,8 @@ export interface StreamCopy {
   readonly closed: boolean;
   /** Of the bytes that were compared; absent without a comparison. */
   readonly sha256?: string;
+  /** The rule of the source, which the target does not have. */
+  readonly compactKey?: string;
 }
 
 /** An offset as a count. Copies number appends by the bytes of the source, so other grammars are refused. */

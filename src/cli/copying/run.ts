@@ -248,6 +248,11 @@ class Reports {
     this.#bytes += report.bytes;
     if (!isNew && report.bytes === 0 && !report.closed) return;
     await this.#out.write(`${this.#line(report)}\n`);
+    if (isNew && report.compactKey !== undefined && !report.closed) {
+      const what = `${report.stream} is a changelog (${report.compactKey}), and its copy keeps every record`;
+      const words = `${what}: when it is complete, make it one by hapax compaction`;
+      await this.#copying.call.context.stderr.write(`hapax: ${printable(words)}\n`);
+    }
   }
 
   #line(report: StreamCopy): string {

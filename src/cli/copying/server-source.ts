@@ -2,6 +2,7 @@
 
 import {
   STREAM_CLOSED,
+  STREAM_COMPACT_KEY,
   STREAM_EARLIEST_OFFSET,
   STREAM_EXPIRES_AT,
   STREAM_KEY_FROM,
@@ -73,7 +74,9 @@ export async function openSource(
     }),
   );
   const from = answer.header(STREAM_EARLIEST_OFFSET) ?? offsetOf(0);
-  return new ServerSource(call, target, { path, life, from, tail, headers });
+  const compactKey = answer.header(STREAM_COMPACT_KEY);
+  const rule = compactKey === undefined ? {} : { compactKey };
+  return new ServerSource(call, target, { path, life, from, tail, headers, ...rule });
 }
 
 /** `HEAD`, with 200, 404 or 410 as its answer. */
