@@ -26,6 +26,9 @@ export interface ServeStoreOptions
   readonly log: Log;
 }
 
+/** Clocks of machines differ by less. */
+const AHEAD_MS = 60_000;
+
 /** How often a recovery reports its progress, in milliseconds. */
 const PROGRESS_MS = 1000;
 
@@ -117,7 +120,16 @@ async function openStore(options: ServeStoreOptions, onNote: Note): Promise<Stor
   }
   const elapsedMs = Date.now() - startedAt;
   if (frames > 0) onNote(`recovered ${changes} changes in ${elapsedMs} ms`);
+  const aheadMs = store.world.timeMs - Date.now();
+  if (aheadMs > AHEAD_MS) onNote(aheadNote(aheadMs), "warn");
   return store;
+}
+
+/** Tokens of leases that were given before may be given again, and what expires by journal time lives longer. */
+function aheadNote(aheadMs: number): string {
+  const hours = (aheadMs / 3_600_000).toFixed(1);
+  const what = `the last change is ${hours} hours ahead of the clock of this machine`;
+  return `${what}: the clock is behind, or was ahead before; see "The clock was wrong" in docs/guides/operations.md`;
 }
 
 type Told = Pick<FileStoreOptions, "onWarning" | "onProgress">;
