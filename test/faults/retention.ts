@@ -8,6 +8,17 @@ const ENGINE = "src/streams/engine/trims.test.ts";
 
 export const retentionFaults: readonly Fault[] = [
   {
+    name: "a fork and a cut at the same moment are both done",
+    guarantee: "G110",
+    file: "src/streams/engine/lifecycle.ts",
+    find: "if (this.#isTrimmed(source, command.fork)) continue;",
+    replace: "",
+    caughtBy: {
+      file: ENGINE,
+      test: "G110 of a fork and a cut at the same moment one is refused",
+    },
+  },
+  {
     name: "a rule trims another stream that was created at the path meanwhile",
     guarantee: "G112",
     file: "src/streams/engine/trims.ts",

@@ -4,10 +4,12 @@ import {
   type CreateCommand,
   type CreateDecision,
   decideCreate,
+  type ForkCommand,
   type ForkSource,
 } from "../core/create.ts";
 import type { StreamState } from "../core/stream.ts";
 import { assert } from "../../base/assert.ts";
+import { earliestOf } from "../core/trim.ts";
 import type { StreamName } from "../core/types.ts";
 import type { Act } from "./acts.ts";
 import { findForkSource, type RecordsEnd } from "./fork-source.ts";
@@ -33,13 +35,20 @@ export class Lifecycle {
         const found = await findForkSource(writer, this.#jsonRecordsEnd, command.fork);
         if ("kind" in found) return writer.answer(command.fork.sourceName, undefined, found);
         source = found;
-        // The source may have gone while its data was read: then look again.
+        // The source may have gone while its data was read, or lost this data: then look again.
         if (writer.find(command.fork.sourceName) !== source.state) continue;
+        if (this.#isTrimmed(source, command.fork)) continue;
       }
       const existing = writer.find(command.name);
       if (existing === undefined && command.fork !== undefined && source === undefined) continue;
       return this.#decideCreate(command, existing, source, allowance);
     }
+  }
+
+  /** What a fork begins with is asked for in the step that decides it: from then on it is needed. */
+  #isTrimmed({ state }: ForkSource, { anchor }: ForkCommand): boolean {
+    if (state === undefined || state.isDeleted || anchor === undefined) return false;
+    return anchor < earliestOf(this.#writer.world, state);
   }
 
   delete(name: StreamName, act?: Act): Promise<DeleteOutcome> {

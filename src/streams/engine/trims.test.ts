@@ -125,6 +125,20 @@ describe("a cut", () => {
     expect(await fork(3)).toMatchObject({ kind: "created" });
   });
 
+  test("G110 of a fork and a cut at the same moment one is refused", async () => {
+    for (let wait = 0; wait < 24; wait += 1) {
+      const { engine, append, cut } = open();
+      await engine.create(createCommand(A));
+      for (const text of ["one", "two"]) await append(text);
+      const fork = { sourceName: A, anchor: 3 as Offset, subOffset: 0 };
+      const forked = engine.create(createCommand("/f", { fork }));
+      for (let step = 0; step < wait; step += 1) await Promise.resolve();
+      const both = await Promise.all([forked, cut(6)]);
+      const kinds = both.map(({ kind }) => kind).join(" and ");
+      expect(["created and needed", "invalid_fork and trimmed"], `${wait}`).toContain(kinds);
+    }
+  });
+
   test("G50 what was trimmed counts for no namespace", async () => {
     const { engine, append, cut } = open();
     await engine.create(createCommand(A));
