@@ -1,23 +1,25 @@
 /** The sockets of a TLS listener whose handshake has not finished. Node has no list of them, and would wait for them at the end. */
 
-import type { Server } from "node:http";
-import type { Socket } from "node:net";
+import type { Server, Socket } from "node:net";
 
 export class Handshakes {
   readonly #open = new Map<string, Socket>();
   readonly #all = new Set<Socket>();
 
-  constructor(http: Server) {
-    http.on("connection", (socket: Socket) => {
+  /** `openMax`: with more, the oldest of them end. */
+  constructor(listener: Server, openMax = Infinity) {
+    listener.on("connection", (socket: Socket) => {
       const peer = peerOf(socket);
       this.#open.set(peer, socket);
+      const [oldest] = this.#open.values();
+      if (this.#open.size > openMax) oldest?.destroy();
       this.#all.add(socket);
       socket.once("close", () => {
         this.#all.delete(socket);
         if (this.#open.get(peer) === socket) this.#open.delete(peer);
       });
     });
-    http.on("secureConnection", (socket: Socket) => this.#open.delete(peerOf(socket)));
+    listener.on("secureConnection", (socket: Socket) => this.#open.delete(peerOf(socket)));
   }
 
   /** Ends the sockets that have not finished their handshake. */

@@ -12,6 +12,7 @@ import { BodyBudget } from "../server/body-budget.ts";
 import type { Exchange, LiveSink, ServerAnswer } from "../server/exchange.ts";
 import type { RequestServer } from "../server.ts";
 import { Connections } from "./node-connections.ts";
+import { Handshakes } from "./node-handshakes.ts";
 import { createListener } from "./node-listener.ts";
 import { FRAMES_PROTOCOL } from "./node-peer-frames.ts";
 import { TakenFrames } from "./node-peer-frames-taken.ts";
@@ -20,6 +21,8 @@ import { addressOf } from "./node-peers.ts";
 import { endSocket, refuseSocket } from "./node-refusals.ts";
 
 const HANDSHAKE_MS = 5000;
+/** Strangers may connect. A node ends its handshake within a few milliseconds, so the oldest ones are theirs. */
+const HANDSHAKES_MAX = 256;
 /** What a client may send, and what its node says of it: a certificate may have hundreds of names. */
 const HEAD_BYTES_MAX = LIMITS.headerBytesMax + 256 * 1024;
 
@@ -87,7 +90,11 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
     open.add(socket);
     socket.once("close", () => open.delete(socket));
   });
-  tls.on("tlsClientError", () => undefined); // Strangers, and nodes with another key.
+  const handshakes = new Handshakes(tls, HANDSHAKES_MAX);
+  // Strangers, and nodes with another key. Node ends such a socket only if nobody listens here.
+  tls.on("tlsClientError", (_error, socket) => {
+    socket.destroy();
+  });
   const port = await listen(tls, parts.listen);
   return {
     port,
@@ -98,6 +105,7 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
       watched.end();
       frames.leave();
       connections.drain();
+      handshakes.drain();
       const cut = setTimeout(() => {
         for (const socket of open) socket.destroy();
       }, CLOSE_MS);

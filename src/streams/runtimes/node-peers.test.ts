@@ -1,6 +1,6 @@
 /** Nodes that reach each other over their peer ports, in a cluster whose owners a test says. */
 
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, connect } from "node:net";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { exchangeOf } from "../../../test/kits/server-stage.ts";
@@ -207,3 +207,41 @@ test("SU3 a node with another key is told from one that is not there", async () 
   endOther();
   peers.close();
 });
+
+test("strangers who connect and say nothing take few sockets of the peer port, and hold up neither nodes nor its end", async () => {
+  const { port } = new URL(`http://${one.peer}`);
+  let left = 0;
+  const strangers = Array.from({ length: 400 }, () => {
+    const socket = connect({ host: "127.0.0.1", port: Number(port) });
+    socket.on("error", () => undefined);
+    left += 1;
+    socket.once("close", () => (left -= 1));
+    socket.resume();
+    return socket;
+  });
+  await expect.poll(() => left, { timeout: 4000 }).toBe(256);
+  const path = placeOn(0);
+  const created = await fetch(`${other.url}${path}`, { method: "PUT", headers: TEXT });
+  expect(created.status).toBe(201);
+  const begunMs = performance.now();
+  await one.stop();
+  expect(performance.now() - begunMs).toBeLessThan(4000);
+  for (const socket of strangers) socket.destroy();
+  one = await openNode("one", 0, owners);
+});
+
+test("a stranger at the peer port who sends no handshake is cut off, and one who sends another thing at once", async () => {
+  const port = Number(new URL(`http://${one.peer}`).port);
+  const ended = await Promise.all(
+    ["", "GET / HTTP/1.1\r\n\r\n"].map(async (words) => {
+      const begunMs = performance.now();
+      const socket = connect({ host: "127.0.0.1", port });
+      socket.on("error", () => undefined);
+      socket.resume();
+      if (words !== "") socket.write(words);
+      await new Promise((resolve) => socket.once("close", resolve));
+      return performance.now() - begunMs;
+    }),
+  );
+  expect(Math.max(...ended)).toBeLessThan(9000);
+}, 15_000);
