@@ -95,4 +95,26 @@ describe.skipIf(reason !== undefined)("a takeover", () => {
     await owner.cluster.close();
     await other.cluster.close();
   }, 20_000);
+
+  test("a node whose row was removed while it was cut off comes back, but not after accept-restore", async () => {
+    const schema = freshSchema();
+    const node = await openNode(schema, "n1");
+    await until("n1 owns the shard", node.answers);
+    /** What other nodes do while this one does not reach the database for long. */
+    const forget = async (): Promise<void> => {
+      await database.pool.query(
+        `UPDATE ${schema}.hapax_shard SET epoch = epoch + 1, owner = NULL, life = NULL`,
+      );
+      await database.pool.query(`DELETE FROM ${schema}.hapax_node`);
+    };
+    await forget();
+    await until("n1 has lost the shard", () => !node.answers());
+    await until("n1 owns the shard again", node.answers);
+    expect(node.cluster.state().isDraining).toBe(false);
+    await new ClusterRows(pgSession(database.pool), quoteSchema(schema)).acceptRestore();
+    await until("n1 has seen the restore", () => node.cluster.state().isDraining);
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    expect([node.answers(), node.cluster.state().isDraining]).toEqual([false, true]);
+    await node.cluster.close();
+  }, 20_000);
 });

@@ -39,6 +39,7 @@ export class ClusterRows implements NameBook {
   readonly #schema: string;
   /** Names never change their placement. */
   readonly #known = new Map<string, string>();
+  #incarnation = -1;
 
   /** `schema`: quoted. */
   constructor(session: Session, schema: string) {
@@ -48,12 +49,28 @@ export class ClusterRows implements NameBook {
 
   /** Makes the row of a node. A process of the same name is replaced. */
   async register({ node, life, url, peer, version }: NodeFacts): Promise<void> {
-    await this.#session.run(
+    const { rows } = await this.#session.run(
       `INSERT INTO ${this.#schema}.hapax_node (node, life, beat, url, peer, version) VALUES ($1, $2, 0, $3, $4, $5)
         ON CONFLICT (node) DO UPDATE SET life = excluded.life, beat = hapax_node.beat + 1, url = excluded.url, peer = excluded.peer,
-          version = excluded.version, draining = false`,
+          version = excluded.version, draining = false
+        RETURNING (SELECT incarnation FROM ${this.#schema}.hapax_cluster) AS incarnation`,
       [node, life, url ?? null, peer ?? null, version],
     );
+    this.#incarnation = sqlNumber(rows[0]?.["incarnation"]);
+  }
+
+  /**
+   * Makes the row of a process again that others have removed, because it was silent for long. Resolves to false if there is
+   * one of this name, or the rows are those of another incarnation: then this process is one of before a restore.
+   */
+  async registerAgain({ node, life, url, peer, version }: NodeFacts): Promise<boolean> {
+    const { rows } = await this.#session.run(
+      `INSERT INTO ${this.#schema}.hapax_node (node, life, beat, url, peer, version)
+        SELECT $1, $2, 0, $3, $4, $5 FROM ${this.#schema}.hapax_cluster WHERE incarnation = $6::int
+        ON CONFLICT DO NOTHING RETURNING 1`,
+      [node, life, url ?? null, peer ?? null, version, this.#incarnation],
+    );
+    return rows.length > 0;
   }
 
   /**

@@ -11,6 +11,7 @@
  */
 
 import type { Clock } from "../../base/clock.ts";
+import { pause } from "../../base/pause.ts";
 import type { Cluster, ClusterState, ShardOwner, ShardHost } from "../cluster.ts";
 import { decidePlan, isFollower, type SeenNode, type SeenShard } from "../core/assignment.ts";
 import type { ShardId } from "../core/placement.ts";
@@ -254,7 +255,7 @@ export class PostgresCluster implements Cluster {
   }
 
   async #lookOnce(): Promise<void> {
-    const { clock, rows, facts, leaseMs, onNote } = this.#parts;
+    const { clock, rows, facts, leaseMs } = this.#parts;
     const begunMs = clock.steadyMs();
     let found: Awaited<ReturnType<ClusterRows["sign"]>>;
     try {
@@ -269,10 +270,7 @@ export class PostgresCluster implements Cluster {
     this.#found = found;
     this.#nodes = new Map(found.nodes.map((node) => [node.node, node]));
     if (found.isSigned) this.#signed(begunMs, leaseMs * VALID_SHARE);
-    else if (!this.#isReplaced) {
-      this.#isReplaced = true;
-      onNote(`another process is the node ${facts.node} now: this one answers no more`, "warn");
-    }
+    else if (!this.#isReplaced) await this.#signedNothing();
     if (this.#nodes.get(facts.node)?.isDraining === true) this.#isDraining = true;
     this.#dropLost();
     if (this.#isInOrder()) this.#follow(endedMs);
@@ -286,6 +284,26 @@ export class PostgresCluster implements Cluster {
     if (sinceMs < 0) return;
     this.#validUntilMs =
       begunMs + (sinceMs < DOUBT_MS ? Math.min(DOUBT_VALID_MS, validMs) : validMs);
+  }
+
+  /** There is no row of this process. */
+  async #signedNothing(): Promise<void> {
+    const { rows, facts, onNote } = this.#parts;
+    const hasOther = this.#nodes.has(facts.node);
+    try {
+      if (!hasOther && (await rows.registerAgain(facts))) {
+        onNote(`the node ${facts.node} was silent for long, and is back`, "warn");
+        this.#isAskedFor = true;
+        return;
+      }
+    } catch {
+      return; // The next look tries again.
+    }
+    this.#isReplaced = true;
+    const what = hasOther
+      ? `another process is the node ${facts.node} now`
+      : "the cluster has begun another incarnation";
+    onNote(`${what}: this one answers no more, and must be restarted`, "warn");
   }
 
   /** Whether no epoch has fallen. */
@@ -431,7 +449,7 @@ export class PostgresCluster implements Cluster {
       if (goneMs !== undefined) {
         // Later than that, a former owner that lives after all may answer for a lease after its last sign.
         const waitMs = takenMs - goneMs < DOUBT_MS ? GONE_WAIT_MS : leaseMs;
-        await pause(clock, waitMs - (clock.steadyMs() - takenMs));
+        await pause(clock, Math.max(0, waitMs - (clock.steadyMs() - takenMs)));
       }
       if (store.isWarm) this.#warmTakeovers += 1;
       this.#mine.set(shard, { kind: "owned", epoch: store.epoch });
@@ -479,11 +497,4 @@ export class PostgresCluster implements Cluster {
       }
     }
   }
-}
-
-function pause(clock: Clock, ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    if (ms <= 0) resolve();
-    else clock.after(ms, resolve);
-  });
 }
