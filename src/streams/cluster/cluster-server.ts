@@ -272,6 +272,8 @@ class Node implements ClusterServer, ShardHost {
   async #onShard(shard: ShardId, exchange: KeptExchange): Promise<ServerAnswer> {
     const local = this.#local(shard, exchange);
     if (local !== undefined) return this.#settled(shard, exchange, await local);
+    // On its way the head is made anew: the owner would not see what was wrong with it.
+    exchange.checkHead();
     // A stranger is refused here. The owner checks the same credential again, and decides what it allows.
     if (this.#gate.isGuarded && !isOpenToAll(exchange)) await this.#gate.admit(exchange);
     return this.#forwarding.send(shard, exchange);

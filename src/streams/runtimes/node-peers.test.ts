@@ -1,5 +1,6 @@
 /** Nodes that reach each other over their peer ports, in a cluster whose owners a test says. */
 
+import { once } from "node:events";
 import { type AddressInfo, connect } from "node:net";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -120,6 +121,28 @@ test("PROTOCOL.md §24.2: a head that a node takes is not too large on its way t
     lines: () => ["Host", "localhost"],
   };
   expect((await one.server.handle(exchange)).status).toBe(200);
+});
+
+/** The status of the answer to these lines, with the body `x`. */
+async function statusOf(url: string, lines: readonly string[], body: string): Promise<string> {
+  const socket = connect({ host: "127.0.0.1", port: Number(new URL(url).port) });
+  socket.write(`${lines.join("\r\n")}\r\n\r\n${body}`);
+  const [first] = (await once(socket, "data")) as [Buffer];
+  socket.destroy();
+  return first.toString("latin1").slice(9, 12);
+}
+
+test("PROTOCOL.md §13 §24.2: what the owner would refuse by its head is refused, and is not made right on its way", async () => {
+  const path = placeOn(1);
+  const put = [`PUT ${path} HTTP/1.1`, "Content-Type: text/plain", "Connection: close"];
+  const coded = ["Host: localhost", "Transfer-Encoding: gzip, chunked"];
+  const expecting = ["Host: localhost", "Expect: a wonder", "Content-Length: 0"];
+  for (const { url } of [other, one]) {
+    expect(await statusOf(url, [...put, "Content-Length: 0"], "")).toBe("400");
+    expect(await statusOf(url, [...put, ...coded], "1\r\nx\r\n0\r\n\r\n")).toBe("400");
+    expect(await statusOf(url, [...put, ...expecting], "")).toBe("400");
+  }
+  expect((await fetch(`${other.url}${path}`)).status).toBe(404);
 });
 
 test("FW4 an end of the wait ends a request to a node that never answers: what it did is not known", async () => {
