@@ -92,7 +92,7 @@ test("each process is watched once, and no longer than it is there", () => {
   expect([...connections.keys()]).toEqual([]);
 });
 
-test("SU3 a node that lives and cannot be reached is told once, and with another key at once", () => {
+test("SU3 the operator hears once of a node that lives and cannot be reached, and at once of another key", () => {
   const { suspicion, connections, notes } = stage();
   suspicion.keep([N1]);
   const events = connections.get("n1:1");

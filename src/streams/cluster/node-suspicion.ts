@@ -6,8 +6,8 @@
  *     between two looks that are `SUSPECT_MS` apart and began after that. Anything less is left to the lease;
  *   - SU2 this is found within `WITHIN_MS`, or not at all: so long a living node gives signs more often. A sign may also have been on its
  *     way when the process ended, so a node that gave one is looked at again;
- *   - SU3 a node that lives and cannot be reached is told to the operator once: with another key at once, for any other reason after
- *     `FAILURES_TOLD` attempts.
+ *   - SU3 the log has one warning about a node that lives and cannot be reached: at once if it has another key, for any other reason
+ *     after `FAILURES_TOLD` attempts.
  */
 
 import type { Clock } from "../../base/clock.ts";

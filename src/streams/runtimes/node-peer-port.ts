@@ -91,7 +91,7 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
     socket.once("close", () => open.delete(socket));
   });
   const handshakes = new Handshakes(tls, HANDSHAKES_MAX);
-  // Strangers, and nodes with another key. Node ends such a socket only if nobody listens here.
+  // Strangers, and nodes with another key. Node leaves such a socket to the listener of this event.
   tls.on("tlsClientError", (_error, socket) => {
     socket.destroy();
   });

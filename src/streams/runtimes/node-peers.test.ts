@@ -217,7 +217,7 @@ test("SU1 the end of a connection that another node keeps is seen by the node, a
   one = await openNode("one", 0, owners);
 });
 
-test("SU3 a node with another key is told from one that is not there", async () => {
+test("SU3 a node with another key is known from one that is not there", async () => {
   const peers = createNodePeers(peerKeyOf("another key of the tests that is long enough"));
   const failed: boolean[] = [];
   const none = (): void => undefined;
