@@ -18,8 +18,8 @@ export type RecordEnd = (append: Uint8Array, start: number) => number;
 
 /** The first part that is read. */
 const FIRST_BYTES = 16 * 1024;
-/** A turn of the loop is looked at after so many records: most are short. */
-const RECORDS_PER_LOOK = 1024;
+/** The time of a turn is looked at after so many bytes of records, which take a fraction of a millisecond. */
+const BYTES_PER_LOOK = 16 * 1024;
 
 /** Which records are wanted. */
 export interface LastRecords {
@@ -156,13 +156,16 @@ class Taken {
     // The last `max` starts: an append may have millions of records.
     let starts: number[] = [];
     let end = 0;
-    for (let count = 1; ; count += 1) {
+    let lookAt = BYTES_PER_LOOK;
+    for (;;) {
       const next = jsonRecordEnd(data, end);
       if (next === -1 || next > limit) break;
       starts.push(end);
       end = next;
       if (starts.length >= 2 * max) starts = starts.slice(-max);
-      if (count % RECORDS_PER_LOOK === 0 && !slices.take()) await slices.turn();
+      if (end < lookAt) continue;
+      lookAt = end + BYTES_PER_LOOK;
+      if (!slices.take()) await slices.turn();
     }
     return { starts: starts.slice(-max), end };
   }
