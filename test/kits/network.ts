@@ -4,6 +4,7 @@
  */
 
 import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
 
 /** An address that no host has. Frames to it go nowhere. */
 const NOWHERE = "02:ff:ff:ff:ff:ff";
@@ -46,6 +47,7 @@ export class Network {
   #isClosed = false;
 
   constructor(names: readonly string[]) {
+    sweep();
     ip("link", "add", this.#bridge, "type", "bridge");
     process.once("exit", this.#onExit);
     ip("address", "add", `${this.#subnet}.254/24`, "dev", this.#bridge);
@@ -124,6 +126,17 @@ export class Network {
     const { address } = this.#place(to);
     const known = ["lladdr", mac, "dev", device, "nud", "permanent"];
     ip(...scope, "neigh", "replace", address, ...known);
+  }
+}
+
+/** Removes what processes have left that were killed. */
+function sweep(): void {
+  const isLeft = (pid: string | undefined): boolean => !existsSync(`/proc/${pid}`);
+  for (const [name, pid] of ip("netns", "list").matchAll(/^hx(\d+)-\w+/gm)) {
+    if (isLeft(pid)) spawnSync("ip", ["netns", "delete", name]);
+  }
+  for (const [name, pid] of ip("-o", "link", "show", "type", "bridge").matchAll(/\bhx(\d+)b\b/g)) {
+    if (isLeft(pid)) spawnSync("ip", ["link", "delete", name]);
   }
 }
 
