@@ -57,7 +57,7 @@ function wordsOf(rule: string | undefined): string {
 /** A rule such as `id, tombstone=value, lag=60`. */
 function Changelog({ rule }: { rule: string }) {
   const members = membersOf(rule);
-  const [[path = ""] = []] = [...members];
+  const path = [...members.keys()][0] ?? "";
   const tombstone = members.get("tombstone");
   const lag = Number(members.get("lag") ?? 0);
   return (
