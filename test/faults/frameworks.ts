@@ -39,7 +39,7 @@ export const frameworkFaults: readonly Fault[] = [
   {
     name: "Retry-After of a duplicate is the whole lease",
     guarantee: "G26",
-    file: "src/toolkit/idempotency/engine.ts",
+    file: "src/toolkit/idempotency/retry-after.ts",
     find: "return isRenewed ? RETRY_AFTER_MS_MIN : boundedRetryMs(leaseLeftMs);",
     replace: "return isRenewed ? leaseLeftMs : boundedRetryMs(leaseLeftMs);",
     caughtBy: {

@@ -86,3 +86,21 @@ export function noContext(): IdempotencyContext<unknown> {
     notStarted: <T>(answer?: T): T => answer as T,
   };
 }
+
+/** The contexts of requests that run. */
+export class Contexts<Tx> {
+  /** The name under which a request has its context: entries of weak maps cost each collection of garbage. */
+  readonly #name = Symbol("idempotency context");
+  /** Of requests that take no members. */
+  readonly #others = new WeakMap<object, IdempotencyContext<Tx>>();
+
+  of(source: object): IdempotencyContext<Tx> | undefined {
+    // Cast: nothing else has this name.
+    const known = source as { readonly [name: symbol]: IdempotencyContext<Tx> | undefined };
+    return known[this.#name] ?? this.#others.get(source);
+  }
+
+  add(source: object, context: IdempotencyContext<Tx>): void {
+    if (!Reflect.set(source, this.#name, context)) this.#others.set(source, context);
+  }
+}

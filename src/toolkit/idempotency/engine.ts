@@ -26,9 +26,9 @@ import { growingPauses } from "../once/pauses.ts";
 import { keyTimeMs } from "../../protocol/key.ts";
 import { type HttpAnswer, answerOf, problemOf, duplicateOf, responseOf } from "./answer.ts";
 import { type Completer, type CompleterOptions, createCompleter } from "./completer.ts";
-import { type IdempotencyContext, noContext, NotStarted } from "./context.ts";
+import { Contexts, type IdempotencyContext, noContext, NotStarted } from "./context.ts";
 import { fingerprintOf } from "./fingerprint.ts";
-import { RENEWED_SHARE, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, WAITING_MAX } from "./limits.ts";
+import { WAITING_MAX } from "./limits.ts";
 import {
   decodeAnswer,
   decodeProgress,
@@ -43,9 +43,10 @@ import {
   readBody,
   unreadRequest,
 } from "./request.ts";
-import { type FlightId, flightIdOf, Flights, type RunningRequest } from "./flights.ts";
+import { type FlightId, flightIdOf, Flights } from "./flights.ts";
 import { type OpenedLock, openLocked } from "./open-transaction.ts";
 import { type Kept, Run } from "./run.ts";
+import { entryLeftMs, flightLeftMs } from "./retry-after.ts";
 import type { IdempotencyOptions, ResolvedOptions } from "./options.ts";
 import { resolveOptions } from "./options.ts";
 
@@ -69,10 +70,7 @@ export class Idempotency<Tx, Source = unknown> {
   readonly #flights: Flights;
   /** How many repetitions wait now. */
   #waiting = 0;
-  /** The name under which a request has its context. A map with weak keys would cost every collection of garbage. */
-  readonly #context = Symbol("idempotency context");
-  /** Of requests that take no members. */
-  readonly #contexts = new WeakMap<object, IdempotencyContext<Tx>>();
+  readonly #contexts = new Contexts<Tx>();
 
   constructor(ledger: Ledger<Tx>, options: IdempotencyOptions<Source>) {
     this.#ledger = ledger;
@@ -146,18 +144,14 @@ export class Idempotency<Tx, Source = unknown> {
 
   /** Returns the context of a request that came through an adapter. Throws `unsupported` for others. */
   contextOf(source: object): IdempotencyContext<Tx> {
-    // Cast: nothing else has this name.
-    const own = (source as { readonly [name: symbol]: IdempotencyContext<Tx> | undefined })[
-      this.#context
-    ];
-    const context = own ?? this.#contexts.get(source);
+    const context = this.#contexts.of(source);
     if (context !== undefined) return context;
     throw new HapaxError("unsupported", "the request did not come through an idempotency adapter");
   }
 
   /** For adapters: remembers the context of a run, for `contextOf`. */
   remember(source: object, run: Run<Tx>): void {
-    if (!Reflect.set(source, this.#context, run.context)) this.#contexts.set(source, run.context);
+    this.#contexts.add(source, run.context);
   }
 
   /** For adapters: returns whether the engine must see this request. It refuses a key that would protect nothing. */
@@ -237,7 +231,8 @@ export class Idempotency<Tx, Source = unknown> {
       if (flight !== undefined) {
         if (isOtherContent(flight.fingerprint, fingerprint)) return this.#mismatch();
         const leftMs = leftMsOf();
-        if (leftMs <= 0) return this.#inProgress(this.#flightLeftMs(flight));
+        if (leftMs <= 0)
+          return this.#inProgress(flightLeftMs(tools.clock.steadyMs() - flight.claimedMs));
         const kept = await this.#within(flight.ended, leftMs, request.signal);
         if (kept !== undefined)
           return this.#duplicate(kept.answer, kept.expiresAtMs - tools.clock.nowMs());
@@ -258,7 +253,8 @@ export class Idempotency<Tx, Source = unknown> {
           return this.#refuse("attempts_exhausted", `begun attempts=${acquired.entry.attempts}`);
         case "running": {
           const leftMs = leftMsOf();
-          if (leftMs <= 0) return this.#inProgress(this.#entryLeftMs(acquired.entry));
+          if (leftMs <= 0)
+            return this.#inProgress(entryLeftMs(acquired.entry, this.options.leaseMs));
           pauses ??= growingPauses(tools.random);
           const pauseMs = Math.min(pauses(), leftMs);
           // The end of work in this process wakes the request at once.
@@ -468,17 +464,6 @@ export class Idempotency<Tx, Source = unknown> {
     }
   }
 
-  /** Guesses when the work ends: after half of the time that it has taken already. */
-  #flightLeftMs({ claimedMs }: RunningRequest): number {
-    return boundedRetryMs((this.options.tools.clock.steadyMs() - claimedMs) / 2);
-  }
-
-  /** Guesses when work elsewhere ends: soon if its lease is renewed in time, else with its lease. */
-  #entryLeftMs({ leaseLeftMs = 0 }: Entry): number {
-    const isRenewed = leaseLeftMs >= this.options.leaseMs * RENEWED_SHARE;
-    return isRenewed ? RETRY_AFTER_MS_MIN : boundedRetryMs(leaseLeftMs);
-  }
-
   #answerOf(entry: Entry): Begun<Tx> {
     const kept = decodeAnswer(entry.data);
     if (kept !== undefined) return this.#duplicate(kept, entry.keepLeftMs);
@@ -510,8 +495,4 @@ export class Idempotency<Tx, Source = unknown> {
   #refuse(code: ErrorCode, detail: string): Begun<Tx> {
     return { kind: "answer", answer: this.problem(code, detail) };
   }
-}
-
-function boundedRetryMs(ms: number): number {
-  return Math.min(RETRY_AFTER_MS_MAX, Math.max(RETRY_AFTER_MS_MIN, ms));
 }

@@ -13,6 +13,7 @@ import type { HttpAnswer } from "./answer.ts";
 
 /** A method of a response. Its overloads cannot be written as one type. */
 type Method = (...all: readonly unknown[]) => unknown;
+type Methods = Readonly<Record<"writeHead" | "write" | "end" | "flushHeaders" | "destroy", Method>>;
 
 type Callback = (error?: Error | null) => void;
 
@@ -166,13 +167,8 @@ export class HeldAnswer {
 
   #takeOver(): void {
     const response = this.#response;
-    const real = {
-      writeHead: response.writeHead as Method,
-      write: response.write as Method,
-      end: response.end as Method,
-      flushHeaders: response.flushHeaders as Method,
-      destroy: response.destroy as Method,
-    };
+    const { writeHead, write, end, flushHeaders, destroy } = response as unknown as Methods;
+    const real: Methods = { writeHead, write, end, flushHeaders, destroy };
     this.#realEnd = (body) => void Reflect.apply(real.end, response, [body]);
     const own = {
       writeHead: (status: number, ...rest: WriteHeadArguments) => {

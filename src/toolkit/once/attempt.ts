@@ -60,7 +60,7 @@ export function attemptOnce<Tx>(
   );
 }
 
-/** `first`: what the first attempt with a lock has come to. */
+/** `first`: the result of the first attempt with a lock. */
 async function attempted<Tx>(
   ledger: Ledger<Tx>,
   job: OnceJob<Tx>,

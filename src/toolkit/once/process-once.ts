@@ -189,7 +189,7 @@ function ended<Tx>(ledger: Ledger<Tx>, job: OnceJob<Tx>): Promise<Result> {
   });
 }
 
-/** `first`: what the first attempt has come to. */
+/** `first`: the verdict on the first attempt. */
 async function untilEnded<Tx>(
   ledger: Ledger<Tx>,
   job: OnceJob<Tx>,
