@@ -7,7 +7,7 @@ import { FOLLOW_PATH } from "../../protocol/reserved.ts";
 import { parseQuery } from "../../protocol/values.ts";
 import { lifeOf } from "../core/stream.ts";
 import type { ServerAnswer } from "./exchange.ts";
-import { type FollowedStream, ManyReader, trimmedRefusal } from "./followed-streams.ts";
+import { type LaneStart, ManyReader, trimmedRefusal } from "./followed-streams.ts";
 import type { ServerParts } from "./parts.ts";
 import { detailOf, isInside, isRefusal } from "./problem.ts";
 import { requireLife } from "./reads.ts";
@@ -31,7 +31,7 @@ async function followAll(call: RouteCall): Promise<ServerAnswer> {
     parseFlag(parseQuery(exchange.query), "state-offsets") ?? parts.options.stateOffsets;
   // All of them, before anything is said about one.
   for (const { stream } of starts) access.require("read", { stream });
-  const streams: FollowedStream[] = [];
+  const streams: LaneStart[] = [];
   for (const start of starts) streams.push(await find(parts, start, exchange.peer, isResumed));
   // A browser's EventSource comes back until it is answered 204.
   if (isResumed && streams.every(({ kind }) => kind === "over")) {
@@ -68,7 +68,7 @@ async function find(
   { stream, from, life }: FollowedStart,
   peer: string | undefined,
   isResumed: boolean,
-): Promise<FollowedStream> {
+): Promise<LaneStart> {
   if (from === undefined) return { kind: "over" };
   const look = await parts.engine.look(stream);
   if (look.kind !== "found") {

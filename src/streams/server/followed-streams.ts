@@ -32,7 +32,7 @@ import type { ServerParts } from "./parts.ts";
 import { addOffsets } from "./state-offsets.ts";
 
 /** A stream of the request: where it begins, or why it cannot be read. */
-export type FollowedStream =
+export type LaneStart =
   | { readonly kind: "followed"; readonly state: StreamState; readonly from: Offset }
   | { readonly kind: "refused"; readonly stream: StreamName; readonly refusal: Refusal }
   /** The reader has had its last event. */
@@ -71,7 +71,7 @@ export class ManyReader {
   readonly #options: ManyOptions;
   /** In the order of the request. Undefined: a stream of which there is nothing to follow. */
   readonly #lanes: readonly (Lane | undefined)[];
-  readonly #refused: readonly Extract<FollowedStream, { readonly kind: "refused" }>[];
+  readonly #refused: readonly Extract<LaneStart, { readonly kind: "refused" }>[];
   /** Those that must read the store. The one whose turn it is comes first. */
   readonly #behind = new Set<Lane>();
   #open: number;
@@ -83,7 +83,7 @@ export class ManyReader {
   constructor(
     parts: ServerParts,
     sink: LiveSink,
-    streams: readonly FollowedStream[],
+    streams: readonly LaneStart[],
     options: ManyOptions,
   ) {
     this.#parts = parts;
@@ -293,7 +293,7 @@ export class ManyReader {
 
 function laneOf(
   { engine }: ServerParts,
-  { state, from }: Extract<FollowedStream, { readonly kind: "followed" }>,
+  { state, from }: Extract<LaneStart, { readonly kind: "followed" }>,
 ): Lane {
   return {
     state,
