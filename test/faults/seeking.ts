@@ -16,7 +16,28 @@ const FILE = {
   test: "file: S13 a seek returns the first append of a time or later, between any two ends",
 };
 
+const TRIMMED = {
+  file: "src/streams/server/reads.test.ts",
+  test: "G110 a read without an offset begins at the earliest one, also if that moves meanwhile",
+};
+
 export const seekingFaults: readonly Fault[] = [
+  {
+    name: "the last records: a trim at the same moment makes the answer empty",
+    guarantee: "G150",
+    file: "src/streams/engine/reader.ts",
+    find: "if (now === earliest || !isCut) return { page, earliest };",
+    replace: "if (now === earliest || isCut) return { page, earliest };",
+    caughtBy: TRIMMED,
+  },
+  {
+    name: "a read from the beginning is refused if the beginning moves meanwhile",
+    guarantee: "G110",
+    file: "src/streams/server/reads.ts",
+    find: "if (!mayBeginLater(request) || tries === TRIES_MAX) {",
+    replace: "if (tries > 0) {",
+    caughtBy: TRIMMED,
+  },
   {
     name: "the last records: one is left out between two parts",
     guarantee: "G150",

@@ -6,11 +6,12 @@ import { assert } from "../../base/assert.ts";
 import { earliestOf } from "../core/trim.ts";
 import type { Offset, StreamName, TimeMs } from "../core/types.ts";
 import type { Boundaries } from "./boundaries.ts";
+import type { Page } from "../store.ts";
 import type { GroupCommit } from "./commit.ts";
 import { pageOfNames, type StreamPage } from "./listing.ts";
 import { type Found, GONE, type Look, MISSING, type ReadPage } from "./outcomes.ts";
 import { readAcrossForks, seekAcrossForks } from "./reading.ts";
-import { readLast, type RecordEnd } from "./reading-back.ts";
+import { type LastRecords, readLast, type RecordEnd } from "./reading-back.ts";
 import type { TailListener, Tails } from "./tails.ts";
 import type { Writer } from "./writer.ts";
 
@@ -22,6 +23,9 @@ export interface ReaderParts {
   readonly boundaries: Boundaries;
   readonly jsonRecordEnd: RecordEnd;
 }
+
+/** Looks for the last records, while the stream is trimmed all the time. */
+const TRIES_MAX = 5;
 
 function trimmedError(from: Offset, earliest: Offset): HapaxError {
   return new HapaxError("offset_trimmed", `offset=${from} earliest=${earliest}`);
@@ -92,17 +96,9 @@ export class Reader {
     before: Offset | undefined,
     bytesMax: number,
   ): Promise<ReadPage> {
-    const { tail, isClosed, earliest } = this.view(state);
+    const { tail, isClosed } = this.view(state);
     const next = Math.min(before ?? tail, tail) as Offset;
-    const slices = this.#writer.slices();
-    const parts = { store: this.#writer.store, jsonRecordEnd: this.#jsonRecordEnd, slices };
-    const wanted = { earliest, before: next, tail, count, bytesMax };
-    const page = await readLast(parts, state, wanted);
-    const now = this.#earliest(state);
-    if (now > earliest && page.start < now) {
-      page.release();
-      throw trimmedError(page.start, now);
-    }
+    const { page, earliest } = await this.#readBack(state, { before: next, tail, count, bytesMax });
     let bytes = 0;
     for (const append of page.appends) bytes += append.length;
     if (this.#writer.world.byId.get(state.id) !== state) {
@@ -113,6 +109,24 @@ export class Reader {
     const isAtEnd = isClosed && isUpToDate;
     this.#boundaries.remember(state.id, page.start);
     return { ...page, bytes, next, tail, earliest, isUpToDate, isAtEnd };
+  }
+
+  /** An empty page means that there is nothing more, so one that a trim has emptied or cut is read again. */
+  async #readBack(
+    state: StreamState,
+    wanted: Omit<LastRecords, "earliest">,
+  ): Promise<{ readonly page: Required<Page>; readonly earliest: Offset }> {
+    const slices = this.#writer.slices();
+    const parts = { store: this.#writer.store, jsonRecordEnd: this.#jsonRecordEnd, slices };
+    for (let tries = 1; ; tries += 1) {
+      const earliest = this.#earliest(state);
+      const page = await readLast(parts, state, { ...wanted, earliest });
+      const now = this.#earliest(state);
+      const isCut = page.appends.length === 0 || page.start < now;
+      if (now === earliest || !isCut) return { page, earliest };
+      page.release();
+      if (tries === TRIES_MAX) throw trimmedError(page.start, now);
+    }
   }
 
   /** Where the first append is that was stored at a time or later; the tail if there is none. PROTOCOL.md §7.11. */

@@ -34,6 +34,8 @@ import { followStream } from "./sse.ts";
 import { addOffsets } from "./state-offsets.ts";
 import { refuseGone, refuseMissing } from "./streams.ts";
 
+/** Looks for a beginning, while the stream is trimmed all the time. */
+const TRIES_MAX = 5;
 const CACHED = "public, max-age=60, stale-while-revalidate=300";
 const REVALIDATED = "no-cache";
 /** With authentication every use is checked: no cache may answer for the server, and no shared one may keep the page. */
@@ -49,7 +51,7 @@ export const READ: RouteOperation = {
 };
 
 async function readStream(call: RouteCall): Promise<ServerAnswer> {
-  const { exchange, parts, access, ticket } = call;
+  const { exchange, parts, access } = call;
   const name = requireStreamName(exchange.path);
   const request = parseRead(exchange.query, exchange.header("last-event-id"));
   const look = await parts.engine.look(name);
@@ -57,6 +59,31 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
   if (look.kind === "gone") return refuseGone(name);
   parts.engine.touch(look.state);
   requireLife(request.life, lifeOf(look.state, parts.engine.world));
+  for (let tries = 1; ; tries += 1) {
+    const found = tries === 1 ? look : parts.engine.view(look.state);
+    try {
+      return await readFound(call, request, found);
+    } catch (error) {
+      // It was trimmed after the look.
+      if (!isHapaxError(error, "offset_trimmed")) throw error;
+      if (!mayBeginLater(request) || tries === TRIES_MAX) {
+        return refuseTrimmed(parts.engine.view(look.state));
+      }
+    }
+  }
+}
+
+/** Who has named no offset gets what there is. One that has waited is told what it has missed. */
+function mayBeginLater({ mode, from: { kind } }: ReadRequest): boolean {
+  return kind === "start" || (mode === "catch-up" && (kind === "last" || kind === "time"));
+}
+
+async function readFound(
+  call: RouteCall,
+  request: ReadRequest,
+  look: Found,
+): Promise<ServerAnswer> {
+  const { exchange, parts, access, ticket } = call;
   if (request.from.kind === "last" && request.mode === "catch-up") {
     return lastPage(call, look, request, request.from);
   }
@@ -121,8 +148,6 @@ async function answerPage(
     return { ...make(page), share };
   } catch (error) {
     share.release();
-    // It was trimmed after the look.
-    if (isHapaxError(error, "offset_trimmed")) return refuseTrimmed(parts.engine.view(state));
     throw error;
   }
 }
