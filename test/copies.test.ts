@@ -236,6 +236,33 @@ test("all streams go to another server with their type, expiry, retention and cl
   expect(await (await fetch(at(target, "a/json"))).text()).toBe('[1.0,[2],"caf\u00e9",3]');
 });
 
+test("registries of a whole server are left out, so that a copy can be continued", async () => {
+  const servers = [];
+  for (const _ of [1, 2]) {
+    servers.push(await startNodeServer({ store: "memory", port: 0, registry: true }));
+  }
+  const [from, to] = servers;
+  if (from === undefined || to === undefined) throw new Error("no servers");
+  try {
+    for (const name of ["__registry__", "orders"]) await put(from, name);
+    await post(from, "orders", "1");
+    const first = await copy(from.url, to.url);
+    expect(first.code).toBe(0);
+    expect(first.stderr).toContain("/v1/stream/__registry__ is left out");
+    await post(from, "orders", "2");
+    expect((await copy(from.url, to.url)).code).toBe(0);
+    const file = join(folder, "all.jsonl");
+    expect((await copy(from.url, file)).code).toBe(0);
+    await put(to, "__registry__");
+    await fetch(at(to, "orders"), { method: "DELETE" });
+    expect((await copy(file, to.url)).code).toBe(0);
+    expect((await copy(file, to.url)).code).toBe(0);
+    expect(await bytesOf(to, "orders")).toBe(await bytesOf(from, "orders"));
+  } finally {
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+});
+
 test("a changelog is copied without its rule, and the command says so", async () => {
   const rule = { "Content-Type": "application/json", "Stream-Compact-Key": "id, lag=5" };
   await put(source, "log", rule);

@@ -7,6 +7,17 @@ const FILE = "test/copies.test.ts";
 
 export const copyFaults: readonly Fault[] = [
   {
+    name: "a copy of a whole server copies registries",
+    guarantee: "G146",
+    file: "src/cli/copying/run.ts",
+    find: 'if (copying.to.kind === "http" && isRegistry(path)) {',
+    replace: 'if (copying.to.kind === "http" && isRegistry("")) {',
+    caughtBy: {
+      file: "test/copies.test.ts",
+      test: "registries of a whole server are left out, so that a copy can be continued",
+    },
+  },
+  {
     name: "a copy appends wherever the tail is",
     guarantee: "G146",
     file: TARGET,

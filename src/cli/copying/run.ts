@@ -1,5 +1,6 @@
 /** Copies of streams over HTTP, and to and from lines of JSON: which places there are, and what goes where. */
 
+import { REGISTRY_SEGMENT } from "../../streams/core/registry.ts";
 import { quote } from "../arguments.ts";
 import type { Invocation } from "../command.ts";
 import type { Context } from "../context.ts";
@@ -134,7 +135,10 @@ async function copyAll(copying: Copying, token: Token): Promise<void> {
     try {
       const paths = new Set(sections.map(({ facts }) => facts.path));
       if (to.kind === "http" && !to.isServer && paths.size > 1) throw manyStreams(from.path);
-      for (const source of sections) await reports.copy(source);
+      for (const source of sections) {
+        if (paths.size > 1 && isRegistry(source.facts.path)) await reports.skip(source.facts.path);
+        else await reports.copy(source);
+      }
     } finally {
       await file.close();
     }
@@ -177,6 +181,11 @@ async function copyServer(
         const path = entry.text("path");
         const state = `${entry.text("life")} ${entry.text("nextOffset")} ${String(entry.isTrue("closed"))}`;
         if (seen.get(path) === state) continue;
+        if (copying.to.kind === "http" && isRegistry(path)) {
+          if (!seen.has(path)) await reports.skip(path);
+          seen.set(path, state);
+          continue;
+        }
         const source = await openSource(
           call,
           httpTarget({ kind: "http", url, isServer: true }, token, path),
@@ -195,6 +204,9 @@ async function copyServer(
     }
   }
 }
+
+/** What a target writes into a registry of its own would be in the way of the copy, when it is continued. */
+const isRegistry = (path: string): boolean => path.endsWith(`/${REGISTRY_SEGMENT}`);
 
 /** A name, as everywhere else: `orders/` is all below /v1/stream/orders/. */
 function pathOf(prefix: string | undefined): string | undefined {
@@ -240,6 +252,12 @@ class Reports {
     } finally {
       await this.#bar.finish();
     }
+  }
+
+  async skip(path: string): Promise<void> {
+    const what = `${path} is left out: a registry is about the streams of its own server`;
+    const words = `${what}. To have one, create it there before the copy`;
+    await this.#copying.call.context.stderr.write(`hapax: ${printable(words)}\n`);
   }
 
   async #tell(report: StreamCopy): Promise<void> {
