@@ -73,7 +73,7 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
   }
 }
 
-/** Who has named no offset gets what there is. One that has waited is told what it has missed. */
+/** Who has named no offset gets what there is. One that has waited learns what it has missed. */
 function mayBeginLater({ mode, from: { kind } }: ReadRequest): boolean {
   return kind === "start" || (mode === "catch-up" && (kind === "last" || kind === "time"));
 }
