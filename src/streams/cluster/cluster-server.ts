@@ -101,12 +101,15 @@ class Node implements ClusterServer, ShardHost {
     this.#answers = new AnswerBudget(clock, resolved.answersBytesMax);
     this.#gate =
       authorize === undefined ? OPEN_GATE : createGate({ authorize, timeoutMs, clock, onFault });
+    // Not the one of the shards: two nodes could wait for each other to take what they send.
+    const forwarded = new AnswerBudget(clock, resolved.answersBytesMax);
     this.#forwarding = new Forwarding({
       cluster,
       peers: parts.peers,
       clock,
       bodyBytesMax: () => Math.max(this.options.bodyBytesMax, LIMITS.groupBodyBytesMax),
       answerMs: () => Math.max(this.options.longPollMs, LIMITS.longPollMs) + ANSWER_MS,
+      room: (bytes, client) => forwarded.take(bytes, client),
       local: (shard, exchange) => this.#local(shard, exchange),
     });
     this.#placing = new Placing({

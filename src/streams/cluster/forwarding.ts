@@ -15,7 +15,7 @@ import type { Cluster, ShardOwner } from "../cluster.ts";
 import type { ShardId } from "../core/placement.ts";
 import type { Exchange, LiveAnswer, ServerAnswer } from "../server/exchange.ts";
 import type { KeptExchange } from "./kept-exchange.ts";
-import type { PeerOutcome, Peers } from "./peers.ts";
+import type { AnswerRoom, PeerOutcome, Peers } from "./peers.ts";
 
 /** How long a request waits for an owner, and how often it asks for news meanwhile. A next owner replays the journal of the shard. */
 const WAIT_MS = 5000;
@@ -27,6 +27,8 @@ export interface ForwardingParts {
   readonly clock: Clock;
   readonly bodyBytesMax: () => number;
   readonly answerMs: () => number;
+  /** Waits for the memory of an answer on its way to a client. */
+  readonly room: (bytes: number, client: string) => Promise<AnswerRoom>;
   /** Answers on this node, if it owns the shard now. */
   readonly local: (shard: ShardId, exchange: KeptExchange) => Promise<ServerAnswer> | undefined;
   readonly waitMs?: number;
@@ -93,6 +95,8 @@ export class Forwarding {
     const controller = new AbortController();
     this.#open.set(controller, { shard, peer: owner.peer });
     exchange.onAbort(() => {
+      // A live answer to a client that has gone is never begun.
+      this.#open.delete(controller);
       controller.abort();
     });
     this.counts.forwarded += 1;
@@ -115,6 +119,7 @@ export class Forwarding {
           authority: exchange.authority,
         },
         wantsWhole: exchange.wantsWhole,
+        room: (bytes) => this.#parts.room(bytes, exchange.peer),
         signal: controller.signal,
       });
       if (outcome.kind !== "answered" || !("live" in outcome.answer)) return outcome;

@@ -2,6 +2,7 @@
 
 import type { ClientCertificate } from "../access/identity.ts";
 import type { ShardId } from "../core/placement.ts";
+import type { AnswerShare } from "../server/answer-budget.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
 
 export interface PeerRequest {
@@ -22,9 +23,13 @@ export interface PeerRequest {
   };
   /** The body of the answer must be there when it is given: it is put together with others. */
   readonly wantsWhole: boolean;
+  /** Waits for the memory that so many bytes of an answer take until the client has them. */
+  readonly room: (bytes: number) => Promise<AnswerRoom>;
   /** Ends the wait. */
   readonly signal: AbortSignal;
 }
+
+export type AnswerRoom = Pick<AnswerShare, "release" | "onCut">;
 
 /**
  * `moved`: the other node does not own the shard, and has done nothing. `unsent`: nothing has reached it. `lost`: it may have done

@@ -9,7 +9,8 @@ import { systemClock } from "../../base/clock.ts";
 import { type Cluster, type ShardOwner, soleOwner } from "../cluster.ts";
 import { type ClusterServer, createClusterServer } from "../cluster/cluster-server.ts";
 import { type ShardId, shardOfPlacement } from "../core/placement.ts";
-import type { Exchange } from "../server/exchange.ts";
+import type { Exchange, WholeAnswer } from "../server/exchange.ts";
+import type { ServerOptions } from "../server/options.ts";
 import { BodyBudget } from "../server/body-budget.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { nodeComponents } from "./node-components.ts";
@@ -35,6 +36,7 @@ async function openNode(
   name: string,
   own: number,
   owners: Map<number, ShardOwner>,
+  options: ServerOptions = {},
 ): Promise<TestNode> {
   const cluster: Cluster = {
     ...soleOwner(openMemoryStore(), name),
@@ -51,7 +53,7 @@ async function openNode(
   const peers = createNodePeers(KEY);
   const emptyStore = openMemoryStore({ bytesMax: 0 });
   const parts = { ...nodeComponents({}, place), cluster, peers, emptyStore };
-  const server = createClusterServer(parts);
+  const server = createClusterServer(parts, options);
   const given = { listen: "127.0.0.1:0", key: KEY, onFault, look: onFault };
   let doubts = 0;
   const port = await openPeerPort(server, { ...given, doubt: () => (doubts += 1) });
@@ -145,6 +147,38 @@ test("PROTOCOL.md §13 §24.2: what the owner would refuse by its head is refuse
   expect((await fetch(`${other.url}${path}`)).status).toBe(404);
 });
 
+test("answers on their way from the owner to clients that do not take them have a limit together", async () => {
+  await one.stop();
+  one = await openNode("one", 0, owners, { answersBytesMax: 1024 * 1024 });
+  const path = placeOn(1);
+  const put = async (to: string, bytes: number): Promise<void> => {
+    const body = "x".repeat(bytes);
+    expect((await fetch(`${other.url}${to}`, { method: "PUT", headers: TEXT, body })).status).toBe(
+      201,
+    );
+  };
+  await put(path, 200_000);
+  const get = async (): Promise<WholeAnswer> => {
+    const answer = await one.server.handle({ ...exchangeOf("GET", path, {}), lines: () => [] });
+    if ("live" in answer) throw new Error("it is small enough to be whole");
+    return answer;
+  };
+  const held = [await get(), await get(), await get()];
+  let isHere = false;
+  const next = get().finally(() => (isHere = true));
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  expect(isHere).toBe(false);
+  for (const answer of held) answer.share?.release();
+  (await next).share?.release();
+  // Larger ones go on as they come, and give their room back at their end, or when their client goes.
+  await put(`${path}/large`, 900_000);
+  for (let at = 0; at < 10; at += 1) {
+    const answer = await fetch(`${one.url}${path}/large`);
+    if (at % 2 === 0) expect((await answer.arrayBuffer()).byteLength).toBe(900_000);
+    else await answer.body?.cancel();
+  }
+});
+
 test("FW4 an end of the wait ends a request to a node that never answers: what it did is not known", async () => {
   const open = new Set<TLSSocket>();
   const silent = createTlsServer({ ...PEER_TLS, pskCallback: () => KEY }, (socket) => {
@@ -165,6 +199,7 @@ test("FW4 an end of the wait ends a request to a node that never answers: what i
     lines: [],
     body: undefined,
     wantsWhole: false,
+    room: () => Promise.resolve({ release: () => undefined, onCut: () => undefined }),
     client: { address: "", certificate: undefined, baseUrl: "http://test", authority: "test" },
     signal: controller.signal,
   });

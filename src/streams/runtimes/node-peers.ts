@@ -9,11 +9,11 @@ import { Agent, request as httpsRequest } from "node:https";
 import type { TLSSocket } from "node:tls";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { PEER, PEER_LOOK_PATH, PEER_PREFIX } from "../../protocol/cluster.ts";
-import type { PeerOutcome, PeerRequest, Peers, PeerWatch } from "../cluster/peers.ts";
+import type { AnswerRoom, PeerOutcome, PeerRequest, Peers, PeerWatch } from "../cluster/peers.ts";
 import { KEEP_ALIVE_MS, peerTlsOf } from "./node-peer-tls.ts";
 import { SentFrames } from "./node-peer-frames-sent.ts";
 import { isRefused, watchPeer } from "./node-peer-watch.ts";
-import type { AnswerHeaders, LiveAnswer, LiveSink } from "../server/exchange.ts";
+import type { AnswerHeaders, LiveSink } from "../server/exchange.ts";
 
 const KEY_CHARS_MIN = 32;
 const CONNECT_MS = 2000;
@@ -21,6 +21,8 @@ const CONNECT_MS = 2000;
 const WHOLE_BYTES_MAX = 256 * 1024;
 /** A page of a list has 1,000 entries, the longest of them of some 8 kB with all that is escaped. */
 const GATHERED_BYTES_MAX = 16 * 1024 * 1024;
+/** Smaller answers take no room. */
+const SMALL_BYTES_MAX = 4096;
 /** Bytes that may wait for a client before the owner is asked to wait. */
 const QUEUED_BYTES_MAX = 256 * 1024;
 
@@ -172,7 +174,7 @@ function linesFor(request: PeerRequest): readonly string[] {
 
 async function receive(
   incoming: IncomingMessage,
-  { method, wantsWhole }: PeerRequest,
+  { method, wantsWhole, room, signal }: PeerRequest,
 ): Promise<PeerOutcome> {
   const moved = incoming.headers[PEER.moved];
   if (moved !== undefined) {
@@ -183,20 +185,36 @@ async function receive(
   const isEmpty = method === "HEAD" || status === 204 || status === 304;
   const announced = incoming.headers["content-length"];
   const bytes = isEmpty ? 0 : Number(announced ?? Infinity);
+  // Other methods have small answers, and the lane, which sends them, gives no room back.
+  const isLarge = method === "GET" && announced !== undefined && bytes > SMALL_BYTES_MAX;
+  const share = isLarge && !wantsWhole ? await room(Math.min(bytes, WHOLE_BYTES_MAX)) : undefined;
   if (bytes > WHOLE_BYTES_MAX && !wantsWhole) {
+    if (share !== undefined) releaseWith(share, signal);
     const headers = headersOf(incoming, announced !== undefined);
-    return { kind: "answered", answer: live(incoming, status, headers, announced !== undefined) };
+    const answer = { status, headers, live: pass(incoming, announced !== undefined, share) };
+    return { kind: "answered", answer };
   }
   const pieces: Buffer[] = [];
   let received = 0;
-  for await (const piece of incoming as AsyncIterable<Buffer>) {
-    received += piece.length;
-    // The loop ends the connection.
-    if (received > GATHERED_BYTES_MAX) throw new HapaxError("internal", "a part is too large");
-    pieces.push(piece);
+  try {
+    for await (const piece of incoming as AsyncIterable<Buffer>) {
+      received += piece.length;
+      // The loop ends the connection.
+      if (received > GATHERED_BYTES_MAX) throw new HapaxError("internal", "a part is too large");
+      pieces.push(piece);
+    }
+  } catch (error) {
+    share?.release();
+    throw error;
   }
   const headers = headersOf(incoming, method === "HEAD");
-  return { kind: "answered", answer: { status, headers, body: pieces } };
+  return { kind: "answered", answer: { status, headers, body: pieces, share } };
+}
+
+/** A client that has gone meanwhile is never sent its answer. */
+function releaseWith(share: AnswerRoom, signal: AbortSignal): void {
+  if (signal.aborted) share.release();
+  else signal.addEventListener("abort", share.release, { once: true });
 }
 
 function headersOf({ rawHeaders }: IncomingMessage, keepsLength: boolean): AnswerHeaders {
@@ -212,13 +230,13 @@ function headersOf({ rawHeaders }: IncomingMessage, keepsLength: boolean): Answe
 }
 
 /** Goes on as it comes, no faster than the client takes it. */
-function live(
+function pass(
   incoming: IncomingMessage,
-  status: number,
-  headers: AnswerHeaders,
   hasLength: boolean,
-): LiveAnswer {
-  const pass = (sink: LiveSink): void => {
+  share: AnswerRoom | undefined,
+): (sink: LiveSink) => void {
+  return (sink) => {
+    share?.onCut(() => sink.cut());
     let isOver = false;
     const end = (): void => {
       if (isOver) return;
@@ -229,6 +247,7 @@ function live(
     };
     sink.onClose(() => {
       isOver = true;
+      share?.release();
       incoming.destroy();
     });
     incoming.on("data", (piece: Buffer) => {
@@ -243,5 +262,4 @@ function live(
     incoming.on("error", end);
     incoming.on("close", end);
   };
-  return { status, headers, live: pass };
 }
