@@ -83,6 +83,7 @@ const REQUEST = {
     authority: "streams.example",
   },
   wantsWhole: false,
+  room: () => Promise.resolve({ release: () => undefined, onCut: () => undefined }),
 } as const;
 
 const NOTHING: ServerAnswer = { status: 204, headers: {} };
