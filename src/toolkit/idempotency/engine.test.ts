@@ -734,6 +734,17 @@ describe("an engine", () => {
     expect((await send({ headers: { "x-order": "2" }, body: "a" })).status).toBe(422);
   });
 
+  test("waits for what the options say, also if it is a promise of another library", async () => {
+    const of = (order: string | null): Promise<string> => {
+      const then = (resolve: (print: string) => void): void => resolve(`order ${order}`);
+      return { then } as unknown as Promise<string>;
+    };
+    const { send } = open({ fingerprint: ({ headers }) => of(headers.get("x-order")) });
+    await send({ headers: { "x-order": "1" } });
+    expect((await send({ headers: { "x-order": "1" } })).status).toBe(201);
+    expect((await send({ headers: { "x-order": "2" } })).status).toBe(422);
+  });
+
   test("compares nothing, if the options say so", async () => {
     const { send } = open({ fingerprint: () => undefined });
     await send({ body: "a" });

@@ -198,7 +198,7 @@ export class Idempotency<Tx, Source = unknown> {
       const { scope, fingerprint: own, digest } = this.options;
       place = { kind: "http", scope: scope === GLOBAL ? scope : await this.#scopeOf(request), key };
       const made = own === undefined ? fingerprintOf(request, digest) : own(request);
-      fingerprint = made instanceof Promise ? await made : made;
+      fingerprint = made === undefined || typeof made === "string" ? made : await made;
     } catch (error) {
       if (!isHapaxError(error, "invalid_request")) throw error;
       return { kind: "answer", answer: this.problem(error.code, error.message) };
