@@ -125,6 +125,8 @@ const said = ({ event, data }: FollowEvent, stream: CaseStream): unknown => {
 export const followAllCases: readonly CaseSpec[] = [
   {
     title: "§7.12 each event names its stream, and says where its reader goes on",
+    // The id has lives.
+    needs: ["lives"],
     async run(site) {
       const [one, other] = [await site.jsonStream(), await site.jsonStream()];
       (await one.append("[1,2]")).expect(204);
@@ -205,6 +207,8 @@ export const followAllCases: readonly CaseSpec[] = [
   },
   {
     title: "§7.12 a stream that cannot be read is refused alone",
+    // The id has lives.
+    needs: ["lives"],
     async run(site) {
       const [one, missing, short, other] = [
         await site.jsonStream(),

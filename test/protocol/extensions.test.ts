@@ -94,7 +94,7 @@ test(`there are ${CASES} cases, each with a title of its own and a section`, () 
   const after = ["17", "18", "19", "19.1", "19.2", "19.3", "19.4"];
   const groups = ["20", "20.1", "20.2", "20.3", "20.4"];
   const retention = ["23.1", "23.2", "23.3", "23.4", "26.1", "26.2", "26.3"];
-  const first = ["4.1", "4.5", "5.2", "7.10", "7.11", "7.9"];
+  const first = ["4.1", "4.5", "5.2", "7.10", "7.11", "7.12", "7.9"];
   expect(sections).toEqual([...before, ...after, ...groups, ...retention, ...first]);
 });
 
