@@ -1,6 +1,10 @@
 /** The port that other nodes of a cluster send requests to. It is no port for clients: who has the key may say who a client is. */
 
-import { createServer as createTlsServer, type TLSSocket } from "node:tls";
+import {
+  createServer as createTlsServer,
+  type Server as TlsServer,
+  type TLSSocket,
+} from "node:tls";
 import { systemClock } from "../../base/clock.ts";
 import { LIMITS } from "../../protocol/all-limits.ts";
 import { PEER, PEER_LOOK_PATH, PEER_WATCH_PATH } from "../../protocol/cluster.ts";
@@ -71,29 +75,9 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
     handle: (shard, exchange) => server.handlePeer(shard, exchange),
     onFault,
   });
-  const tls = createTlsServer(
-    {
-      ...PEER_TLS,
-      ALPNProtocols: [FRAMES_PROTOCOL, "http/1.1"],
-      handshakeTimeout: HANDSHAKE_MS,
-      pskCallback: (_socket, identity) => (identity === PEER_IDENTITY ? key : null),
-    },
-    (socket) => {
-      socket.setNoDelay(true);
-      socket.setKeepAlive(true, KEEP_ALIVE_MS);
-      if (socket.alpnProtocol === FRAMES_PROTOCOL) frames.add(socket);
-      else http.emit("connection", socket);
-    },
-  );
-  const open = new Set<TLSSocket>();
-  tls.on("secureConnection", (socket) => {
-    open.add(socket);
-    socket.once("close", () => open.delete(socket));
-  });
-  const handshakes = new Handshakes(tls, HANDSHAKES_MAX);
-  // Strangers, and nodes with another key. Node leaves such a socket to the listener of this event.
-  tls.on("tlsClientError", (_error, socket) => {
-    socket.destroy();
+  const { tls, open, handshakes } = createPeerTls(key, (socket) => {
+    if (socket.alpnProtocol === FRAMES_PROTOCOL) frames.add(socket);
+    else http.emit("connection", socket);
   });
   const port = await listen(tls, parts.listen);
   return {
@@ -115,6 +99,41 @@ export async function openPeerPort(server: ClusterServer, parts: PeerPortParts):
       http.close();
     },
   };
+}
+
+interface PeerTls {
+  readonly tls: TlsServer;
+  /** The connections of other nodes. */
+  readonly open: ReadonlySet<TLSSocket>;
+  readonly handshakes: Handshakes;
+}
+
+/** Makes the server that only nodes with the key get through. */
+function createPeerTls(key: Buffer, onSocket: (socket: TLSSocket) => void): PeerTls {
+  const tls = createTlsServer(
+    {
+      ...PEER_TLS,
+      ALPNProtocols: [FRAMES_PROTOCOL, "http/1.1"],
+      handshakeTimeout: HANDSHAKE_MS,
+      pskCallback: (_socket, identity) => (identity === PEER_IDENTITY ? key : null),
+    },
+    (socket) => {
+      socket.setNoDelay(true);
+      socket.setKeepAlive(true, KEEP_ALIVE_MS);
+      onSocket(socket);
+    },
+  );
+  const open = new Set<TLSSocket>();
+  tls.on("secureConnection", (socket) => {
+    open.add(socket);
+    socket.once("close", () => open.delete(socket));
+  });
+  const handshakes = new Handshakes(tls, HANDSHAKES_MAX);
+  // Strangers, and nodes with another key. Node leaves such a socket to the listener of this event.
+  tls.on("tlsClientError", (_error, socket) => {
+    socket.destroy();
+  });
+  return { tls, open, handshakes };
 }
 
 /** Answers that other nodes keep open, to see when this process ends. */
