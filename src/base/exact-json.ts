@@ -6,8 +6,6 @@
  * `toJSON` decides how it is written. Pure.
  */
 
-import { isBareText } from "./plain-text.ts";
-
 /** The JSON text of a value, or the path and kind of the part that JSON cannot keep. */
 export type ExactJson =
   | { readonly text: string }
@@ -76,7 +74,6 @@ function copyOf(value: unknown): unknown {
 
 /** Undefined: UTF-8 cannot encode it. */
 function quoted(text: string): string | undefined {
-  if (isBareText(text)) return `"${text}"`;
   return hasHalfPair(text) ? undefined : JSON.stringify(text);
 }
 

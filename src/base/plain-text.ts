@@ -2,8 +2,6 @@
 
 /** Longer texts are left to regular expressions and to the platform, which read them faster. */
 const CHARS_MAX = 160;
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
 
 /** Returns whether a text is short and has only characters from space to `~`. So it has no NUL, and each character is one byte. */
 export function isPlainText(text: string): boolean {
@@ -11,16 +9,6 @@ export function isPlainText(text: string): boolean {
   for (let at = 0; at < text.length; at += 1) {
     const unit = text.charCodeAt(at);
     if (unit < 0x20 || unit > 0x7e) return false;
-  }
-  return true;
-}
-
-/** Returns whether a text is plain (`isPlainText`), and is in JSON what it is, between quotes. */
-export function isBareText(text: string): boolean {
-  if (text.length > CHARS_MAX) return false;
-  for (let at = 0; at < text.length; at += 1) {
-    const unit = text.charCodeAt(at);
-    if (unit < 0x20 || unit > 0x7e || unit === QUOTE || unit === BACKSLASH) return false;
   }
   return true;
 }

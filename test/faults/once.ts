@@ -372,8 +372,8 @@ export const onceFaults: readonly Fault[] = [
     name: "a call that waits for its own transaction never ends",
     guarantee: "G25",
     file: "src/toolkit/databases/line.ts",
-    find: "if (waiter.round < round)",
-    replace: "if (waiter.round < round - 1e9)",
+    find: "          reject(error);",
+    replace: "          if (begun < 0) reject(error);",
     caughtBy: {
       file: "test/once/turns.test.ts",
       test: "a call that waits for the end of its own transaction is refused, and all others go on",

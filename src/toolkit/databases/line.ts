@@ -18,18 +18,10 @@ export class TurnLine {
   #begun = 0;
   /** Turns that are not over, begun or not. */
   #open = 0;
-  readonly #waiters = new Set<Waiter>();
-  /** How many timers there were. */
-  #round = 0;
-  #cancel: () => void = () => undefined;
 
   constructor(turnMs: number) {
     this.#turnMs = turnMs;
   }
-
-  readonly #end = (): void => {
-    this.#open -= 1;
-  };
 
   /** Whether no turn is open, and none waits. */
   get isFree(): boolean {
@@ -38,61 +30,43 @@ export class TurnLine {
 
   /** Runs the work in its turn. Rejects with `too_many` if the turn before it does not end. */
   take<T>(work: () => T | Promise<T>): Promise<T> {
-    const waiter = this.isFree ? undefined : this.#wait();
+    const patience = this.isFree ? undefined : this.#patience();
     this.#open += 1;
     const turn = this.#last.then(() => {
-      if (waiter !== undefined) this.#called(waiter);
+      patience?.end();
       this.#begun += 1;
       return work();
     });
-    this.#last = turn.then(this.#end, this.#end);
-    if (waiter === undefined) return turn;
-    return new Promise((resolve, reject) => {
-      waiter.giveUp = reject;
-      turn.then(resolve, reject);
+    const over = (): void => {
+      this.#open -= 1;
+    };
+    this.#last = turn.then(over, over);
+    return patience === undefined ? turn : Promise.race([turn, patience.lost]);
+  }
+
+  /** `lost` rejects when one turn has lasted too long. `end`, at the caller's own turn, throws if it has given up. */
+  #patience(): { readonly lost: Promise<never>; readonly end: () => void } {
+    let cancel: () => void = () => undefined;
+    let error: HapaxError | undefined;
+    const lost = new Promise<never>((_, reject) => {
+      const wait = (begun: number): void => {
+        cancel = waitingClock.after(this.#turnMs, () => {
+          if (this.#begun !== begun) {
+            wait(this.#begun);
+            return;
+          }
+          const what = `one transaction of the connection is open for more than ${this.#turnMs} ms`;
+          const why = "a call inside it that does not use ledger.in(tx) waits for its end";
+          error = new HapaxError("too_many", `${what}; ${why}`);
+          reject(error);
+        });
+      };
+      wait(this.#begun);
     });
+    const end = (): void => {
+      cancel();
+      if (error !== undefined) throw error;
+    };
+    return { lost, end };
   }
-
-  #wait(): Waiter {
-    const waiter: Waiter = { round: this.#round, lost: undefined, giveUp: () => undefined };
-    this.#waiters.add(waiter);
-    if (this.#waiters.size === 1) this.#watch();
-    return waiter;
-  }
-
-  /** The turn of a waiter has come. Throws if it has given up. */
-  #called(waiter: Waiter): void {
-    if (waiter.lost !== undefined) throw waiter.lost;
-    this.#waiters.delete(waiter);
-    if (this.#waiters.size === 0) this.#cancel();
-  }
-
-  /** One timer for all who wait. Those who came before it are lost if no turn has begun meanwhile. */
-  #watch(): void {
-    const begun = this.#begun;
-    this.#round += 1;
-    const round = this.#round;
-    this.#cancel = waitingClock.after(this.#turnMs, () => {
-      for (const waiter of this.#begun === begun ? [...this.#waiters] : [])
-        if (waiter.round < round) this.#giveUp(waiter);
-      if (this.#waiters.size > 0) this.#watch();
-    });
-  }
-
-  #giveUp(waiter: Waiter): void {
-    const what = `one transaction of the connection is open for more than ${this.#turnMs} ms`;
-    const why = "a call inside it that does not use ledger.in(tx) waits for its end";
-    waiter.lost = new HapaxError("too_many", `${what}; ${why}`);
-    this.#waiters.delete(waiter);
-    waiter.giveUp(waiter.lost);
-  }
-}
-
-/** One who waits for its turn. */
-interface Waiter {
-  /** The timer that was the last one when it came. */
-  readonly round: number;
-  /** Why it waits no more. */
-  lost: HapaxError | undefined;
-  giveUp: (error: HapaxError) => void;
 }

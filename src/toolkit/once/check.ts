@@ -2,7 +2,6 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
-import { isPlainText } from "../../base/plain-text.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { SCOPE_RULE, type ScopedKey } from "../rules/scoped-key.ts";
 import { NAME_BYTES_MAX } from "./limits.ts";
@@ -22,7 +21,6 @@ export class Check extends OptionsCheck {
     min: number,
     max: number,
   ): number {
-    if (value === undefined) return fallback;
     const chosen = value ?? fallback;
     if (!Number.isSafeInteger(chosen) || chosen < min || chosen > max)
       this.problem(`${name}=${chosen} is not a whole number from ${min} to ${max}`);
@@ -58,7 +56,6 @@ export class Check extends OptionsCheck {
 function problemOfName(value: unknown): string | undefined {
   if (typeof value !== "string") return "is not a string";
   if (value === "") return "is empty";
-  if (isPlainText(value)) return undefined;
   if (value.includes("\0")) return "has a NUL character";
   if (/\p{Surrogate}/u.test(value)) return "has half of a surrogate pair";
   // A character has at most three bytes for each of its UTF-16 units.

@@ -23,7 +23,7 @@ export const jsonCodec: ResultCodec<unknown> = {
   encode(result) {
     const json = exactJson(result, "result");
     if (!("text" in json)) throw new TypeError(`${json.path} ${json.problem}`);
-    return bytesOf(json.text);
+    return encoder.encode(json.text);
   },
   decode: (bytes) => JSON.parse(decoder.decode(bytes)),
 };
