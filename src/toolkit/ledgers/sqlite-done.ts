@@ -17,6 +17,7 @@ import { byPlace, pageStatement } from "./entry-pages.ts";
 import { DELAY_MS_MAX, moveStatement, type StatementRow, writtenOf } from "./entry-statements.ts";
 import type { EntryWrite, Expected, PageFilter, Place } from "./ledger.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
+import { SQLITE_NOW } from "./sqlite-schema.ts";
 
 type Session = SqliteSession<SqliteConnection>;
 type Written = ReturnType<typeof writtenOf>;
@@ -44,10 +45,10 @@ const IS_THERE = `EXISTS (SELECT 1 FROM hapax_days CROSS JOIN hapax_done USING (
 const FIND = `SELECT ${IS_THERE}`;
 const FIND_ANY = `SELECT EXISTS (SELECT 1 FROM hapax_entries WHERE kind = ? AND scope = ? AND key = ?) OR ${IS_THERE}`;
 const MAKE_DAY = "INSERT INTO hapax_days (day) VALUES (?) ON CONFLICT DO NOTHING";
-// `made_at` is of the machine's clock, as that of hapax_entries: a scan has both in the order in which they were made. Without its day
+// `made_at` is of SQLite's clock, as that of hapax_entries: a scan has both in the order in which they were made. Without its day
 // the row has none, and is ignored as one whose place is taken.
 const MAKE = `INSERT OR IGNORE INTO hapax_done (kind, scope, key, token, expires_at, made_at, fingerprint, data, day)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, (SELECT day FROM hapax_days WHERE day = ?))`;
+  VALUES (?, ?, ?, ?, ?, ${SQLITE_NOW}, ?, ?, (SELECT day FROM hapax_days WHERE day = ?))`;
 const MAKE_AT = MAKE.replace("day = ?", "day = ? AND total_changes() = ?");
 const REMOVE = `DELETE FROM hapax_done
   WHERE day IN (SELECT day FROM hapax_days) AND kind = ? AND scope = ? AND key = ? AND token = ?`;
@@ -106,7 +107,7 @@ export class DoneStatement {
     token: number,
     { keepMs = 0, fingerprint, data }: EntryWrite,
   ) {
-    // SQLite has no other clock than that of the machine, and to ask that takes longer.
+    // SQLite has no other clock than that of the machine.
     const nowMs = systemClock.nowMs();
     const keptMs = Math.min(keepMs, DELAY_MS_MAX);
     const endMs = Math.ceil(nowMs + keptMs);
@@ -114,7 +115,7 @@ export class DoneStatement {
     const bytes = data === "same" ? null : sqliteValue(data.value ?? null);
     this.#session = session;
     this.#day = sweepDayFor(nowMs, keptMs);
-    this.#values = [kind, scope, key, token, endMs, Math.floor(nowMs), print, bytes, this.#day];
+    this.#values = [kind, scope, key, token, endMs, print, bytes, this.#day];
   }
 
   /** Returns how many rows it has changed: none if the day is not there. */
