@@ -11,9 +11,9 @@ import { connect, type TLSSocket } from "node:tls";
 import type { PeerOutcome, PeerRequest } from "../cluster/peers.ts";
 import type { ServerAnswer } from "../server/exchange.ts";
 import {
-  encodeFrame,
+  encodePeerFrame,
   FRAME,
-  type Frame,
+  type PeerFrame,
   FrameReader,
   FRAMES_PROTOCOL,
   FrameWriter,
@@ -142,7 +142,7 @@ class FrameConnection {
     return new Promise((resolve) => {
       const abort = (): void => {
         if (!this.#waiting.has(id)) return;
-        this.#writer.send(encodeFrame(FRAME.abort, id));
+        this.#writer.send(encodePeerFrame(FRAME.abort, id));
         this.#answer(id, { kind: "lost" });
       };
       signal.addEventListener("abort", abort, { once: true });
@@ -154,7 +154,7 @@ class FrameConnection {
         if (outcome.kind === "lost" && isSilent) this.#socket.destroy();
       };
       this.#waiting.set(id, { answered, sinceMs });
-      this.#writer.send(encodeFrame(FRAME.request, id, text, body === undefined ? [] : [body]));
+      this.#writer.send(encodePeerFrame(FRAME.request, id, text, body === undefined ? [] : [body]));
     });
   }
 
@@ -164,7 +164,7 @@ class FrameConnection {
     this.#socket.destroy();
   }
 
-  readonly #take = ({ kind, id, head, body }: Frame): void => {
+  readonly #take = ({ kind, id, head, body }: PeerFrame): void => {
     if (kind === FRAME.moved) this.#answer(id, { kind: "moved" });
     else if (kind === FRAME.lost) this.#answer(id, { kind: "lost" });
     else if (kind === FRAME.leaving) {

@@ -8,7 +8,13 @@ import type { AnswerHeaders, Exchange, ServerAnswer, WholeAnswer } from "../serv
 import { FinishedAnswer } from "../server/finished-answer.ts";
 import { checkHead } from "../server/request-head.ts";
 import { tooLarge } from "./node-exchange.ts";
-import { encodeFrame, FRAME, type Frame, FrameReader, FrameWriter } from "./node-peer-frames.ts";
+import {
+  encodePeerFrame,
+  FRAME,
+  type PeerFrame,
+  FrameReader,
+  FrameWriter,
+} from "./node-peer-frames.ts";
 import type { SentHead } from "./node-peer-frames-sent.ts";
 
 export interface TakenFramesParts {
@@ -39,7 +45,7 @@ export class TakenFrames {
       if (!running.delete(id)) return; // The wait for it has ended.
       writer.send(this.#encode(id, given));
     };
-    const take = ({ kind, id, head, body }: Frame): void => {
+    const take = ({ kind, id, head, body }: PeerFrame): void => {
       if (kind === FRAME.abort) {
         const aborted = running.get(id);
         running.delete(id);
@@ -58,7 +64,7 @@ export class TakenFrames {
         },
       );
     };
-    const leave = (): void => writer.send(encodeFrame(FRAME.leaving, 0));
+    const leave = (): void => writer.send(encodePeerFrame(FRAME.leaving, 0));
     this.#leaves.add(leave);
     socket.on("drain", () => socket.resume());
     socket.on("data", (chunk: Buffer) => {
@@ -83,17 +89,17 @@ export class TakenFrames {
   }
 
   #encode(id: number, given: ServerAnswer | "moved" | "lost"): readonly Uint8Array[] {
-    if (given === "moved") return encodeFrame(FRAME.moved, id);
+    if (given === "moved") return encodePeerFrame(FRAME.moved, id);
     if (given === "lost" || "live" in given || given.drop === true) {
       // Only calls whose answers are whole come this way.
       if (typeof given !== "string" && "live" in given)
         this.#parts.onFault(new Error("an answer without an end has no place in a frame"));
-      return encodeFrame(FRAME.lost, id);
+      return encodePeerFrame(FRAME.lost, id);
     }
     const { status, body, mayCompress, share, onSent } = given;
     const head = `[${status},${headersText(given)},${mayCompress === true ? 1 : 0}]`;
     const pieces = body === undefined || body instanceof Uint8Array ? [body ?? EMPTY] : body;
-    const frame = encodeFrame(FRAME.answer, id, head, pieces);
+    const frame = encodePeerFrame(FRAME.answer, id, head, pieces);
     // The pieces are copied with the next write, which the limit of a frame bounds.
     share?.release();
     onSent?.();

@@ -6,7 +6,12 @@ import { afterEach, expect, test } from "vitest";
 import type { PeerOutcome, PeerRequest } from "../cluster/peers.ts";
 import type { ShardId } from "../core/placement.ts";
 import type { Exchange, ServerAnswer } from "../server/exchange.ts";
-import { encodeFrame, type Frame, FrameReader, FRAMES_PROTOCOL } from "./node-peer-frames.ts";
+import {
+  encodePeerFrame,
+  type PeerFrame,
+  FrameReader,
+  FRAMES_PROTOCOL,
+} from "./node-peer-frames.ts";
 import { SentFrames } from "./node-peer-frames-sent.ts";
 import { TakenFrames, type TakenFramesParts } from "./node-peer-frames-taken.ts";
 import { PEER_TLS } from "./node-peer-tls.ts";
@@ -234,14 +239,14 @@ test("reads, large bodies and nodes without frames go another way", async () => 
 
 test("frames are the same however their bytes are cut, and wrong lengths are refused", () => {
   const frames = [
-    encodeFrame(1, 7, '{"ü":1}', [Buffer.from("one"), Buffer.from("two")]),
-    encodeFrame(2, 4_294_967_295),
-    encodeFrame(3, 0, "", [Buffer.alloc(300, 5)]),
+    encodePeerFrame(1, 7, '{"ü":1}', [Buffer.from("one"), Buffer.from("two")]),
+    encodePeerFrame(2, 4_294_967_295),
+    encodePeerFrame(3, 0, "", [Buffer.alloc(300, 5)]),
   ];
   const bytes = Buffer.concat(frames.flat());
-  const read = (size: number): readonly Frame[] => {
+  const read = (size: number): readonly PeerFrame[] => {
     const reader = new FrameReader();
-    const found: Frame[] = [];
+    const found: PeerFrame[] = [];
     for (let at = 0; at < bytes.length; at += size)
       reader.push(bytes.subarray(at, at + size), (frame) =>
         found.push({ ...frame, body: Buffer.from(frame.body) }),
@@ -256,7 +261,7 @@ test("frames are the same however their bytes are cut, and wrong lengths are ref
   ]);
   for (let size = 1; size < bytes.length; size += 1) expect(read(size)).toEqual(whole);
   const broken = (change: (frame: Buffer) => void): (() => void) => {
-    const frame = Buffer.concat(encodeFrame(1, 1, "{}", [Buffer.from("x")]));
+    const frame = Buffer.concat(encodePeerFrame(1, 1, "{}", [Buffer.from("x")]));
     change(frame);
     return () => new FrameReader().push(frame, () => undefined);
   };

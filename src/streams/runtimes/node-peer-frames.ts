@@ -29,7 +29,7 @@ export const FRAME = {
   leaving: 6,
 } as const;
 
-export interface Frame {
+export interface PeerFrame {
   readonly kind: number;
   readonly id: number;
   /** Empty if there is none. */
@@ -41,7 +41,7 @@ const START_BYTES = 13;
 /** Larger than every body and head that is sent this way. */
 const FRAME_BYTES_MAX = 32 * 1024 * 1024;
 
-export function encodeFrame(
+export function encodePeerFrame(
   kind: number,
   id: number,
   head = "",
@@ -66,7 +66,7 @@ export class FrameReader {
   #needed = 4;
 
   /** Takes bytes, and calls `onFrame` for each frame that is whole. */
-  push(chunk: Buffer, onFrame: (frame: Frame) => void): void {
+  push(chunk: Buffer, onFrame: (frame: PeerFrame) => void): void {
     this.#pieces.push(chunk);
     this.#bytes += chunk.length;
     if (this.#bytes < this.#needed) return;
@@ -88,7 +88,7 @@ export class FrameReader {
   }
 }
 
-function frameAt(bytes: Buffer, at: number, end: number): Frame {
+function frameAt(bytes: Buffer, at: number, end: number): PeerFrame {
   const headStart = at + START_BYTES;
   const headEnd = headStart + bytes.readUInt32BE(at + 9);
   if (headEnd > end) throw broken("its head is longer than it");
