@@ -11,7 +11,7 @@ import type { GroupCommit } from "./commit.ts";
 import { pageOfNames, type StreamPage } from "./listing.ts";
 import { type Found, GONE, type Look, MISSING, type ReadPage } from "./outcomes.ts";
 import { readAcrossForks, seekAcrossForks } from "./reading.ts";
-import { type LastRecords, readLast, type RecordEnd } from "./reading-back.ts";
+import { readLast, type RecordEnd } from "./reading-back.ts";
 import type { TailListener, Tails } from "./tails.ts";
 import type { Writer } from "./writer.ts";
 
@@ -24,11 +24,16 @@ export interface ReaderParts {
   readonly jsonRecordEnd: RecordEnd;
 }
 
-/** Looks for the last records, while the stream is trimmed all the time. */
-const TRIES_MAX = 5;
-
 function trimmedError(from: Offset, earliest: Offset): HapaxError {
   return new HapaxError("offset_trimmed", `offset=${from} earliest=${earliest}`);
+}
+
+function deletedError(): HapaxError {
+  return new HapaxError("stream_not_found", "the stream was deleted while it was read");
+}
+
+function bytesOf({ appends }: Page): number {
+  return appends.reduce((bytes, append) => bytes + append.length, 0);
 }
 
 export class Reader {
@@ -72,13 +77,12 @@ export class Reader {
     const { tail, isClosed, earliest } = this.view(state);
     if (from < earliest) throw trimmedError(from, earliest);
     const page = await readAcrossForks(this.#writer.store, state, from, tail, bytesMax);
-    let bytes = 0;
-    for (const append of page.appends) bytes += append.length;
+    const bytes = bytesOf(page);
     if (bytes === 0 && from < tail) {
       const now = this.#earliest(state);
       if (from < now) throw trimmedError(from, now);
       // Its data is gone: it was deleted between the look and this read.
-      throw new HapaxError("stream_not_found", "the stream was deleted while it was read");
+      throw deletedError();
     }
     const next = (bytes === 0 ? Math.min(from, tail) : page.start + bytes) as Offset;
     assert(next <= tail, `W4 a page reaches beyond what is durable: next=${next} tail=${tail}`);
@@ -96,37 +100,26 @@ export class Reader {
     before: Offset | undefined,
     bytesMax: number,
   ): Promise<ReadPage> {
-    const { tail, isClosed } = this.view(state);
+    const { tail, isClosed, earliest } = this.view(state);
     const next = Math.min(before ?? tail, tail) as Offset;
-    const { page, earliest } = await this.#readBack(state, { before: next, tail, count, bytesMax });
-    let bytes = 0;
-    for (const append of page.appends) bytes += append.length;
+    const slices = this.#writer.slices();
+    const parts = { store: this.#writer.store, jsonRecordEnd: this.#jsonRecordEnd, slices };
+    const wanted = { earliest, before: next, tail, count, bytesMax };
+    const page = await readLast(parts, state, wanted);
+    const now = this.#earliest(state);
+    // An empty page means that there is nothing more, and this one a trim has emptied.
+    if (now > earliest && (page.appends.length === 0 || page.start < now)) {
+      page.release();
+      throw trimmedError(page.start, now);
+    }
     if (this.#writer.world.byId.get(state.id) !== state) {
       page.release();
-      throw new HapaxError("stream_not_found", "the stream was deleted while it was read");
+      throw deletedError();
     }
     const isUpToDate = next >= tail;
     const isAtEnd = isClosed && isUpToDate;
     this.#boundaries.remember(state.id, page.start);
-    return { ...page, bytes, next, tail, earliest, isUpToDate, isAtEnd };
-  }
-
-  /** An empty page means that there is nothing more, so one that a trim has emptied or cut is read again. */
-  async #readBack(
-    state: StreamState,
-    wanted: Omit<LastRecords, "earliest">,
-  ): Promise<{ readonly page: Required<Page>; readonly earliest: Offset }> {
-    const slices = this.#writer.slices();
-    const parts = { store: this.#writer.store, jsonRecordEnd: this.#jsonRecordEnd, slices };
-    for (let tries = 1; ; tries += 1) {
-      const earliest = this.#earliest(state);
-      const page = await readLast(parts, state, { ...wanted, earliest });
-      const now = this.#earliest(state);
-      const isCut = page.appends.length === 0 || page.start < now;
-      if (now === earliest || !isCut) return { page, earliest };
-      page.release();
-      if (tries === TRIES_MAX) throw trimmedError(page.start, now);
-    }
+    return { ...page, bytes: bytesOf(page), next, tail, earliest, isUpToDate, isAtEnd };
   }
 
   /** Where the first append is that was stored at a time or later; the tail if there is none. PROTOCOL.md §7.11. */

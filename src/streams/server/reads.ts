@@ -59,17 +59,24 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
   if (look.kind === "gone") return refuseGone(name);
   parts.engine.touch(look.state);
   requireLife(request.life, lifeOf(look.state, parts.engine.world));
-  for (let tries = 1; ; tries += 1) {
-    const found = tries === 1 ? look : parts.engine.view(look.state);
-    try {
-      return await readFound(call, request, found);
-    } catch (error) {
-      // It was trimmed after the look.
-      if (!isHapaxError(error, "offset_trimmed")) throw error;
-      if (!mayBeginLater(request) || tries === TRIES_MAX) {
-        return refuseTrimmed(parts.engine.view(look.state));
-      }
-    }
+  return readFound(call, request, look, TRIES_MAX);
+}
+
+/** Reads. Looks again if the stream was trimmed after the look. */
+async function readFound(
+  call: RouteCall,
+  request: ReadRequest,
+  look: Found,
+  tries: number,
+): Promise<ServerAnswer> {
+  try {
+    return await readOnce(call, request, look);
+  } catch (error) {
+    if (!isHapaxError(error, "offset_trimmed")) throw error;
+    const now = call.parts.engine.view(look.state);
+    return tries > 1 && mayBeginLater(request)
+      ? readFound(call, request, now, tries - 1)
+      : refuseTrimmed(now);
   }
 }
 
@@ -78,11 +85,7 @@ function mayBeginLater({ mode, from: { kind } }: ReadRequest): boolean {
   return kind === "start" || (mode === "catch-up" && (kind === "last" || kind === "time"));
 }
 
-async function readFound(
-  call: RouteCall,
-  request: ReadRequest,
-  look: Found,
-): Promise<ServerAnswer> {
+async function readOnce(call: RouteCall, request: ReadRequest, look: Found): Promise<ServerAnswer> {
   const { exchange, parts, access, ticket } = call;
   if (request.from.kind === "last" && request.mode === "catch-up") {
     return lastPage(call, look, request, request.from);
