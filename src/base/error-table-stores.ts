@@ -40,7 +40,7 @@ export const STORE_ERRORS = {
   shard_owned: {
     status: 503,
     retry: "later",
-    help: "Stop it, wait until it is gone, or let this one wait with takeover wait (--takeover wait).",
+    help: "Stop it, wait until it is gone, or let this one wait (--takeover wait).",
   },
   owner_unknown: {
     status: 503,
@@ -55,7 +55,7 @@ export const STORE_ERRORS = {
   engine_went_back: {
     status: 503,
     retry: "later",
-    help: "Nothing was changed. Look whether an old standby was promoted or a backup restored, before you start again.",
+    help: "Look whether an old standby was promoted or a backup restored, before you start again.",
   },
   writes_stopped: {
     status: 503,

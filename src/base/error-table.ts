@@ -19,7 +19,7 @@ export const ERRORS = {
   invalid_json: {
     status: 400,
     retry: "never",
-    help: "Send one JSON value, or a non-empty array whose elements become the records.",
+    help: "Send one JSON value, or a non-empty array of records.",
   },
   identity_missing: {
     status: 400,
@@ -54,7 +54,7 @@ export const ERRORS = {
   credential_expired: {
     status: 401,
     retry: "never",
-    help: "Send a new one. A client whose option `token` is a function asks it for one.",
+    help: "Send a new one. A client whose option `token` is a function calls it.",
   },
   not_allowed: {
     status: 403,
@@ -69,12 +69,12 @@ export const ERRORS = {
   origin_not_allowed: {
     status: 403,
     retry: "never",
-    help: "Start the server with --cors-origin and the page's origin, or with --cors-origin '*' for every page.",
+    help: "Start the server with --cors-origin and the page's origin, or '*' for every page.",
   },
   producer_not_found: {
     status: 404,
     retry: "never",
-    help: "Check the id and the stream; GET /_hapax/producers lists those that it knows.",
+    help: "Check the id and the stream: GET /_hapax/producers lists them.",
   },
   not_found: {
     status: 404,
@@ -89,7 +89,7 @@ export const ERRORS = {
   subscription_not_found: {
     status: 404,
     retry: "never",
-    help: "Create it with PUT first; a deleted subscription loses its cursors.",
+    help: "Create it with PUT; a deleted one loses its cursors.",
   },
   transaction_not_found: {
     status: 404,
@@ -99,7 +99,7 @@ export const ERRORS = {
   group_not_found: {
     status: 404,
     retry: "never",
-    help: "Create it with PUT first; a deleted group loses its offsets.",
+    help: "Create it with PUT; a deleted one loses its offsets.",
   },
   saga_not_found: {
     status: 404,
@@ -174,7 +174,7 @@ export const ERRORS = {
   invalid_ack: {
     status: 409,
     retry: "never",
-    help: "Acknowledge an offset after the last acknowledged one and not beyond the tail.",
+    help: "Acknowledge an offset after the last acknowledged one, up to the tail.",
   },
   group_exists: {
     status: 409,
@@ -214,7 +214,7 @@ export const ERRORS = {
   act_refused: {
     status: 409,
     retry: "never",
-    help: "The message says why. Look at the saga first: `hapax saga show`.",
+    help: "The message says why. Look at the saga: `hapax saga show`.",
   },
   failure_kept: {
     status: 409,
@@ -234,7 +234,7 @@ export const ERRORS = {
   server_restored: {
     status: 409,
     retry: "never",
-    help: "What was acknowledged since the backup may be gone. Decide what to do about it, then accept the restore: docs/guides/backup-and-restore.md.",
+    help: "What was acknowledged since the backup may be gone. Decide what to do, then accept the restore: docs/guides/backup-and-restore.md.",
   },
   backup_over: {
     status: 410,
@@ -274,7 +274,7 @@ export const ERRORS = {
   stream_present: {
     status: 412,
     retry: "never",
-    help: "Use another path, or leave out If-None-Match to accept the stream that is there.",
+    help: "Use another path, or leave out If-None-Match to accept it.",
   },
   body_too_large: {
     status: 413,
@@ -334,7 +334,7 @@ export const ERRORS = {
   key_window_full: {
     status: 429,
     retry: "later",
-    help: "Wait as long as Retry-After says, or create streams with a larger Stream-Key-Max.",
+    help: "Wait as long as Retry-After says, or use a larger Stream-Key-Max.",
   },
   internal: {
     status: 500,
