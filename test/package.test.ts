@@ -8,7 +8,7 @@ import { beforeAll, expect, test } from "vitest";
 
 // Code and declarations, of which the dashboard has 75 KB (preact, uPlot and the client in one script, decision 0070), and 260 KB of
 // documents: the README of a package shall have no dead link.
-const TARBALL_BYTES_MAX = 1_550_000;
+const TARBALL_BYTES_MAX = 1_600_000;
 const root = fileURLToPath(new URL("..", import.meta.url));
 
 interface Packed {

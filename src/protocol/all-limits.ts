@@ -5,6 +5,7 @@
 
 import { FORK_DEPTH_MAX } from "../streams/core/create.ts";
 import { ENDS_KEPT, SESSIONS_KEPT } from "../streams/core/producer.ts";
+import { FOLLOW_STREAMS_MAX } from "./follow-all.ts";
 import { KEY_CHARS_MAX } from "./idempotency-key.ts";
 import { LIMITS as OF_EVERY_SERVER, SSE_EVENT_CHARS_MAX } from "./limits.ts";
 
@@ -96,6 +97,8 @@ const OF_PARTS = {
   subscriptionDescriptionBytesMax: 4096,
   /** A token of a wake or claim outlives any lease. The lease ends a wake, and can be extended. */
   tokenMs: 24 * 3_600_000,
+  /** Streams of one connection that follows several: the id of each event has a place of each, some 12 bytes. */
+  followStreamsMax: FOLLOW_STREAMS_MAX,
   /** Streams that one wake names. The rest follow with the next wake. */
   wakeStreamsMax: 1000,
   /** How far wake events may go beyond a quota of storage: some hundred events. */

@@ -119,8 +119,6 @@ export const LIMITS = {
   lastMax: LAST_MAX,
   /** Names that one page of the list looks at. It skips deleted and expired ones. */
   listLookedMax: 5000,
-  /** Streams of one connection that follows several: the id of each event has a place of each, some 12 bytes. */
-  followStreamsMax: 100,
   /** Streams listed in one answer. */
   listMax: 1000,
   /** Answers of transactions that are kept. The last half of it is always kept. */

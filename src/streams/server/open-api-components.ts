@@ -1,7 +1,7 @@
 /** Schemas, parameters and headers that operations share. Data for open-api.ts. */
 
 import { HEADER } from "../../protocol/headers.ts";
-import { LIMITS } from "../../protocol/limits.ts";
+import { LIMITS } from "../../protocol/all-limits.ts";
 
 export type Json = Readonly<Record<string, unknown>>;
 
