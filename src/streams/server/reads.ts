@@ -82,7 +82,7 @@ async function readFound(
 
 /** Who has named no offset gets what there is. One that has waited learns what it has missed. */
 function mayBeginLater({ mode, from: { kind } }: ReadRequest): boolean {
-  return kind === "start" || (mode === "catch-up" && (kind === "last" || kind === "time"));
+  return kind === "start" || (mode !== "long-poll" && (kind === "last" || kind === "time"));
 }
 
 async function readOnce(call: RouteCall, request: ReadRequest, look: Found): Promise<ServerAnswer> {
