@@ -87,8 +87,8 @@ const operations = Object.entries(SAMPLES).flatMap(([path, samples]) =>
     .filter(([, { needs }]) => needs !== "token")
     // The rest runs in npm run test:crash; on the same code it is in the matrix of the other runtimes.
     .filter(([key]) => isLong || SHORT.has(`${key} ${path}`))
-    // No object has a dashboard: parts.test.ts sees how it is refused.
-    .filter(() => path !== "/_hapax/ui")
+    // No object has these: parts.test.ts sees how they are refused.
+    .filter(() => path !== "/_hapax/ui" && path !== "/_hapax/follow")
     .map(([key, sample]) => [`${key} ${path}`, { path, key, sample }] as const),
 );
 

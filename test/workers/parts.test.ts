@@ -87,6 +87,7 @@ describe.runIf(why === undefined)("an object without parts", () => {
       ["observation", "/_hapax/subscriptions"],
       ["observation", "/_hapax/tokens"],
       ["observation", "/_hapax/cluster"],
+      ["followAll", "/_hapax/follow"],
       ["groups", "/_hapax/groups"],
       ["groups", "/_hapax/groups/g/take"],
       ["retention", "/_hapax/trim"],
